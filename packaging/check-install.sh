@@ -1,12 +1,15 @@
 #!/bin/sh
 # Installs into a folder and makes a server of what is there, as docs/libgodwit.md says:
-# with the shared library and with the static one. Both have to stream.
+# with the shared library and with the static one. Both have to stream. Installs below another
+# prefix, too: nothing names the first one there.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(mktemp -d)
+other=$(mktemp -d)
 server=
-trap '[ -z "$server" ] || kill "$server"; rm -rf "$root"' EXIT
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$root" "$other"' EXIT
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr
+make --no-print-directory lay lay-library DESTDIR="$other" PREFIX=/opt/godwit
 "$root/usr/bin/godwit" --version
 "$root/usr/bin/godwit" demo --help | grep -q "godwit-lab demo"
 "$root/usr/bin/godwit" pki init --dir "$root/pki"
@@ -26,16 +29,42 @@ kill "$server"
 server=
 echo "renew: has a short life"
 
-# Units name a program and documents that were installed.
-for unit in "$root"/usr/lib/systemd/system/godwit*.service "$root"/usr/lib/systemd/system/godwit*.timer; do
-	for path in $(sed -n 's|^ExecStart=\([^ ]*\).*|\1|p; s|^Documentation=file:||p' "$unit"); do
-		[ -e "$root$path" ] || {
-			echo "$unit names $path, which is not installed" >&2
-			exit 1
-		}
+# units <root> <prefix>: units name a program and documents that were installed.
+units() {
+	for unit in "$1$2"/lib/systemd/system/godwit*.service "$1$2"/lib/systemd/system/godwit*.timer; do
+		for path in $(sed -n 's|^Exec[A-Za-z]*=\([^ ]*\).*|\1|p; s|^Documentation=file:||p' "$unit"); do
+			[ -e "$1$path" ] && [ "${path#"$2/"}" != "$path" ] || {
+				echo "$unit names $path, which is not installed" >&2
+				exit 1
+			}
+		done
 	done
-done
-echo "units: name what is installed"
+}
+units "$root" /usr
+units "$other" /opt/godwit
+if grep -rnIE '/usr/(local/)?(bin/godwit|lib/(pkgconfig|libgodwit|systemd)|share/(doc|man)|libexec|include/?([" ]|$))' "$other"; then
+	echo "installed below /opt/godwit, it names another place" >&2
+	exit 1
+fi
+echo "units: name what is installed, with either prefix"
+
+# Links in documents lead to what is installed.
+python3 - "$root/usr/share/doc/godwit" <<-'END'
+	import pathlib, re, sys
+
+	documents = list(pathlib.Path(sys.argv[1]).rglob("*.md"))
+	links = [
+	    (document, link)
+	    for document in documents
+	    for link in re.findall(r"\]\(([^)#\s]+)", document.read_text())
+	    if "://" not in link
+	]
+	broken = [f"{document}: {link}" for document, link in links if not (document.parent / link).exists()]
+	assert len(links) > 100 and not broken, "\n".join(broken)
+	print(f"documents: {len(links)} links lead to what is installed")
+END
+
+packaging/check-manual.sh "$root/usr"
 
 # Only what was installed is found, and found there.
 export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_LIBDIR="$root/usr/lib/pkgconfig"

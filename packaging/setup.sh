@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that building and testing need. Idempotent;
-# without root it only says what is missing.
+# Installs the Debian packages that building and testing need; with the argument `checks` also
+# those that judge what is packaged. Idempotent; without root it only says what is missing.
 set -eu
 
-packages="gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev clang-14 clang-format-14
+packages="gcc g++ libc6-dev make dpkg-dev pkg-config libelf-dev zlib1g-dev clang-14 clang-format-14
 iproute2 ethtool nftables iptables tcpdump nginx apache2-bin curl wrk nghttp2-client httperf haproxy redis-server redis-tools e2fsprogs
 valgrind python3 python3-pip"
+[ "${1:-}" != checks ] || packages="$packages lintian mandoc zsh fish"
 
 missing=""
 for package in $packages; do

@@ -4,6 +4,7 @@
     supply.py check          licences, sources and bans of deny.toml; advisories too, if
                              cargo-deny is installed
     supply.py sbom [FILE]    a list in CycloneDX 1.5 (target/godwit.cdx.json)
+    supply.py texts FILE     the licences of others' libraries that are in the programs
 
 Needs nothing but cargo and the standard library, and no network: what cargo has fetched for
 this machine is read. `python3 -B -m doctest packaging/supply.py` tests it.
@@ -21,7 +22,7 @@ import uuid
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CARGO = os.environ.get("CARGO", "cargo")
 # What is shipped.
-SHIPPED = ["godwit", "godwit-pki", "godwit-capi"]
+SHIPPED = ["godwit", "godwit-pki", "godwit-lab", "godwit-capi"]
 
 
 def permits(expression, allowed):
@@ -141,6 +142,7 @@ def packages():
         found[it["id"]] = {
             **{key: it[key] for key in ("name", "version", "license", "source")},
             "checksum": checksums.get((it["name"], it["version"])),
+            "folder": os.path.dirname(it["manifest_path"]),
             "needs": [],
             "ships": [],
         }
@@ -170,8 +172,8 @@ def check():
     return subprocess.run([CARGO, "deny", "check"], cwd=ROOT, check=False).returncode
 
 
-def sbom(path):
-    found = packages()
+def shipped(found):
+    """Of all packages the ids of those that are in what is shipped, and of the programs."""
     names = {it["name"]: key for key, it in found.items() if it["source"] is None}
     ends = [names[name] for name in SHIPPED]
     reached, waiting = set(), list(ends)
@@ -180,8 +182,39 @@ def sbom(path):
         if key not in reached:
             reached.add(key)
             waiting.extend(found[key]["ships"])
+    in_order = sorted(reached, key=lambda key: (found[key]["name"], found[key]["version"]))
+    return in_order, ends
+
+
+def texts(path):
+    found = packages()
+    others = [found[key] for key in shipped(found)[0] if found[key]["source"] is not None]
+    of_text, without = {}, []
+    for it in others:
+        called = f"{it['name']} {it['version']}"
+        files = sorted(
+            name for name in os.listdir(it["folder"])
+            if re.match(r"(?i)(licen[cs]e|copying|copyright|notice)", name)
+            and os.path.isfile(os.path.join(it["folder"], name))
+        )
+        if not files:
+            without.append(f"{called}: {it['license']}")
+        for name in files:
+            with open(os.path.join(it["folder"], name), encoding="utf-8") as file:
+                of_text.setdefault(file.read().strip(), []).append(called)
+    with open(path, "w", encoding="utf-8") as file:
+        for text, names in of_text.items():
+            file.write(f"{', '.join(dict.fromkeys(names))}\n\n{text}\n\n{'=' * 72}\n\n")
+        file.write("Without a text of their own:\n" + "\n".join(without) + "\n")
+    print(f"{path}: {len(others)} libraries, {len(of_text)} texts, {len(without)} without one")
+    return 0
+
+
+def sbom(path):
+    found = packages()
+    reached, ends = shipped(found)
     components, graph = [], []
-    for key in sorted(reached, key=lambda key: (found[key]["name"], found[key]["version"])):
+    for key in reached:
         it = found[key]
         component = {
             "type": "application" if key in ends else "library",
@@ -198,7 +231,7 @@ def sbom(path):
         graph.append({"ref": reference(it), "dependsOn": needs})
     # The same of the same sources: no time, and a number made of what is in it.
     content = json.dumps([components, graph])
-    version = found[names["godwit"]]["version"]
+    version = found[ends[0]]["version"]
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -226,6 +259,8 @@ def main(words):
     if words[:1] == ["sbom"] and len(words) <= 2:
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
         return sbom(os.path.abspath((words + [os.path.join(target, "godwit.cdx.json")])[1]))
+    if words[:1] == ["texts"] and len(words) == 2:
+        return texts(words[1])
     print(__doc__, file=sys.stderr)
     return 2
 

@@ -151,6 +151,7 @@ fn mutation() -> Option<OsString> {
 
 fn clang_args() -> Vec<OsString> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the folder");
     [
         "-Wall",
         "-Wextra",
@@ -160,6 +161,8 @@ fn clang_args() -> Vec<OsString> {
         "-mcpu=v3",
         "-Ibpf",
         "-Iinclude",
+        // The same object wherever it is built: the lines of its BTF name files.
+        &format!("-fdebug-prefix-map={here}=."),
         // Debian keeps <asm/types.h> in the multiarch folder.
         &format!("-I/usr/include/{arch}-linux-gnu"),
     ]

@@ -24,6 +24,7 @@ mod conduct;
 pub mod eager;
 pub mod hostage;
 pub mod moving;
+pub mod packaged;
 pub mod packet;
 mod resets;
 pub mod resp;

@@ -1,6 +1,6 @@
 //! What the core asks of a node that has no share: to speak with others, no more.
 
-use godwit_core::{Action, Node};
+use godwit_core::{Action, LeaseAction, Node, PeerAction};
 
 use crate::events::EventLog;
 use crate::heartbeat::LeaseSender;
@@ -30,49 +30,27 @@ impl Bystander {
 
     fn carry_out(&mut self, action: Action) -> Result<(), String> {
         match action {
-            Action::KeepVotes { votes } => {
+            Action::Lease(LeaseAction::KeepVotes { votes }) => {
                 self.leases.keep(&votes);
                 Ok(())
             }
-            Action::SendLease { peer, datagram } => self
+            Action::Lease(LeaseAction::Send { peer, datagram }) => self
                 .leases
                 .send(peer, &datagram)
                 .map_err(|error| error.to_string()),
-            Action::Send { peer, message } => self
+            Action::Peer(peer, PeerAction::Send(message)) => self
                 .peers
                 .send(peer, message)
                 .map_err(|error| error.to_string()),
             // It serves no share, so nothing else is asked of it.
-            Action::SetShare { .. }
-            | Action::SetExpiry { .. }
-            | Action::Silence { .. }
-            | Action::Reopen { .. }
-            | Action::Announce { .. }
-            | Action::Revive { .. }
-            | Action::CheckFlows { .. }
-            | Action::ResetUnprotected { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. }
-            | Action::MoveEnded { .. }
-            | Action::AskMove { .. }
-            | Action::ReleaseGate { .. }
-            | Action::UngateFlow { .. }
-            | Action::ResendHandshake { .. }
-            | Action::MarkDemoted { .. }
-            | Action::Compare { .. }
-            | Action::EndTwin { .. }
-            | Action::EndFlows { .. }
-            | Action::PokeTwin { .. }
-            | Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::RestoreTwin { .. }
-            | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Handoff { .. }
-            | Action::Stonith { .. } => Ok(()),
+            Action::Peer(_, PeerAction::Stonith)
+            | Action::Share(..)
+            | Action::Move(..)
+            | Action::Flow(..)
+            | Action::Twin(..)
+            | Action::Rejoin(..)
+            | Action::Snapshot(..)
+            | Action::Handoff(..) => Ok(()),
         }
     }
 }

@@ -26,3 +26,13 @@ pub(crate) fn sleep_until(moment: MonoTime) {
     let flags = ClockNanosleepFlags::TIMER_ABSTIME;
     while clock_nanosleep(ClockId::CLOCK_BOOTTIME, flags, &time) == Err(Errno::EINTR) {}
 }
+
+/// Milliseconds for people and programs alike: three digits after the point.
+pub(crate) fn ms(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Whole milliseconds.
+pub(crate) fn whole_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -8,8 +8,8 @@ use std::io;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::facts::Seen;
 use crate::input::{DriverGone, Inbox, Input};
-use crate::surroundings::Seen;
 
 /// What one look opens at a time, at most.
 const LOOK: usize = 4;

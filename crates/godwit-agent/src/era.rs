@@ -18,9 +18,9 @@ use godwit_core::{Birth, MonoTime, Node};
 
 use crate::clock;
 use crate::config::{Config, Fencing};
+use crate::facts::{Look, Wrong};
 use crate::input::Inbox;
 use crate::reload;
-use crate::surroundings::{Look, Wrong};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(500);

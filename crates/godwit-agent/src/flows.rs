@@ -7,8 +7,8 @@ use godwit_core::MonoTime;
 use godwit_wire::{FlowKey, Generation, Role, ShareId, UnprotectedReason};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::whole_ms;
 use crate::reprotect;
-use crate::status::whole_ms;
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.flows/1";

@@ -40,12 +40,12 @@ use tokio::sync::oneshot;
 
 use crate::apps::Commit;
 use crate::config::Config;
-use crate::director::DrainWish;
-use crate::driver::{FlowWish, Wish};
+use crate::directed::DrainWish;
+use crate::facts::Seen;
 use crate::flows::Flows;
+use crate::moves::{FlowWish, Wish};
 use crate::peers::Identity;
 use crate::status::Status;
-use crate::surroundings::Seen;
 
 pub use queue::{Inbox, Inputs};
 

@@ -1,6 +1,7 @@
 //! The agent: drives the core, the data path, peers, control socket and metrics.
 #![forbid(unsafe_code)]
 
+mod agent_error;
 pub mod apps;
 mod births;
 mod bucket;
@@ -10,16 +11,19 @@ pub mod config;
 pub mod control;
 mod custody;
 mod descriptors;
+pub mod directed;
 pub mod director;
 pub mod doctor;
 pub mod driver;
 pub mod edge;
 mod era;
 pub mod events;
+pub mod facts;
 mod files;
 pub mod flows;
 pub mod heartbeat;
 pub mod input;
+mod locks;
 pub mod logging;
 mod membership;
 pub mod metrics;
@@ -43,11 +47,12 @@ mod undo;
 mod votes;
 mod witness;
 
+pub use agent_error::{AgentError, GIVEN_UP};
 pub use custody::Changeable;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
-pub use run::{AgentError, GIVEN_UP, detach, detach_node, run};
+pub use run::{detach, detach_node, run};
 pub use segment_costs::{SegmentCosts, segment_costs};
 pub use witness::witness;
 

@@ -129,7 +129,7 @@ pub(crate) fn terms(config: &Config) -> Terms {
 
 #[cfg(test)]
 mod tests {
-    use godwit_core::{Action, Difference, Link, PeerId, Side};
+    use godwit_core::{Action, Difference, Link, PeerAction, PeerId, Side};
 
     use super::*;
     use crate::testing::directed as config;
@@ -164,7 +164,7 @@ mod tests {
 
     fn pass(by: &mut Node, (to, from): (PeerId, PeerId), hearer: &mut Node) {
         while let Some(action) = by.poll_action() {
-            if let Action::Send { peer, message } = action
+            if let Action::Peer(peer, PeerAction::Send(message)) = action
                 && peer == to
             {
                 hearer.handle_message(from, &message, MonoTime::ZERO);

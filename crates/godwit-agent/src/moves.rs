@@ -4,8 +4,9 @@
 
 use godwit_core::handoff::Course;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
-use crate::status::ms;
+use crate::clock::ms;
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.move/1";
@@ -132,6 +133,30 @@ pub struct MoveRefused {
     pub reason: &'static str,
     /// A sentence for people.
     pub sentence: String,
+}
+
+/// A share that somebody wants to be moved.
+#[derive(Debug)]
+pub struct Wish {
+    /// Name of the service.
+    pub service: String,
+    /// Name of the node that is to own it.
+    pub to: String,
+    /// Whether connections that can't move are reset.
+    pub force: bool,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Result<MoveReport, MoveRefused>>,
+}
+
+/// Connections that somebody wants to be moved.
+#[derive(Debug)]
+pub struct FlowWish {
+    /// Which connections.
+    pub which: Selection,
+    /// Name of the node that is to have them.
+    pub to: String,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Result<FlowMoves, MoveRefused>>,
 }
 
 #[cfg(test)]

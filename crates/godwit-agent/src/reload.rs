@@ -28,7 +28,7 @@ use crate::config::{Config, Fencing, PeerRole};
 use crate::control::lock_file;
 use crate::custody;
 use crate::descriptors;
-use crate::director;
+use crate::director::{has_fellows, room};
 use crate::input::{Inbox, Input, Query};
 use crate::peers::Identity;
 use crate::privileges;
@@ -313,11 +313,11 @@ fn of_director(running: &Config, next: &Config) -> Option<&'static str> {
         (a.table_size != b.table_size, "another table_size"),
         (a.max_entries != b.max_entries, "another max_entries"),
         (
-            director::room(running) < director::room(next),
+            room(running) < room(next),
             "a number of services that there is no room for",
         ),
         (
-            director::has_fellows(running) != director::has_fellows(next),
+            has_fellows(running) != has_fellows(next),
             "a second director that comes or goes",
         ),
     ];

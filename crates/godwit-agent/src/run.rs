@@ -3,59 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use godwit_bpf::{MUTANT, PinDir, PinError};
+use godwit_bpf::{MUTANT, PinDir};
 use godwit_wire::NodeName;
-use thiserror::Error;
 
+use crate::agent_error::{AgentError, GIVEN_UP};
 use crate::apps::{AppSocket, Apps};
-use crate::config::{Config, ConfigError, PeerRole};
+use crate::config::{Config, PeerRole};
 use crate::director;
-use crate::driver::{
-    DetachError, InstallError, Installed, LeftoverError, Remains, Surroundings, detach_other,
-    pin_name,
-};
+use crate::driver::{Installed, Remains, Surroundings, detach_other, pin_name};
 use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::{Inbox, Inputs};
 use crate::logging;
-use crate::privileges::{self, PrivilegeError};
+use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::reload::Fresh;
 use crate::stonith::Stonith;
 use crate::undo::Step;
-
-/// Why an agent did not run.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AgentError {
-    /// Configuration, certificates or a socket of the agent.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The data path.
-    #[error(transparent)]
-    Install(#[from] InstallError),
-    /// Pins of an earlier agent can't be looked at or removed.
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    /// The agent would have more rights than it needs.
-    #[error(transparent)]
-    Privileges(#[from] PrivilegeError),
-    /// Something of the data path is still there.
-    #[error(transparent)]
-    Detach(#[from] DetachError),
-    /// What another node has left stays.
-    #[error(transparent)]
-    Leftover(#[from] LeftoverError),
-}
-
-impl AgentError {
-    /// Whether the user has to change the configuration.
-    pub const fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::Start(StartError::Config(ConfigError::Invalid { .. }))
-        )
-    }
-}
 
 /// Runs an agent until a signal or a command ends it. Nothing is attached
 /// before everything that can be wrong with the configuration is known.
@@ -167,9 +130,6 @@ fn again(
     let prepared = Prepared::again((installed.config.clone(), identity), left)?;
     Ok((prepared, installed))
 }
-
-/// What the warning begins with when a reload has failed half-way.
-pub const GIVEN_UP: &str = "the changed file was given up, and the one before is in force";
 
 /// Takes away what an agent that no longer runs has left: a standby's twins
 /// end silently, an owner's connections go on. Returns whether there was

@@ -19,8 +19,8 @@ use godwit_wire::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::agent_error::AgentError;
 use crate::driver::InstallError;
-use crate::run::AgentError;
 
 /// Segments of which a cost is the mean: the clock's steps are long.
 const BATCH: u16 = 16;

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::whole_ms;
 use crate::config::Config;
-use crate::director::DirectorReport;
+use crate::directed::DirectorReport;
+use crate::facts::FactReport;
 use crate::logging;
-use crate::surroundings::FactReport;
 
 pub use peer::{NoLinkReport, PeerReport};
 pub use service::{ServiceReport, TakeoverReport};
@@ -235,16 +236,6 @@ impl Status {
         }
         warnings
     }
-}
-
-/// Milliseconds for people and programs alike: three digits after the point.
-pub(crate) fn ms(span: Duration) -> f64 {
-    (span.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// Whole milliseconds.
-pub(crate) fn whole_ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use godwit_core::{Command, MonoTime, Node, PeerId};
 use godwit_wire::GoodbyeReason;
 
+use crate::agent_error::AgentError;
 use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, PeerRole};
@@ -24,7 +25,6 @@ use crate::moves::MoveRefused;
 use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::reload::Fresh;
-use crate::run::AgentError;
 use crate::status::{PeerReport, Status};
 use crate::surroundings::FactBoard;
 

@@ -41,6 +41,7 @@ pub mod insync;
 pub mod lease;
 pub mod node;
 pub mod path;
+mod peer_id;
 pub mod probe;
 pub mod question;
 pub mod rejoin;
@@ -56,12 +57,10 @@ pub mod whereabouts;
 
 pub use node::{
     Action, Beat, Birth, Command, Difference, EndReason, Event, EventKind, Fencing, Field,
-    FlowCheck, FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, Listening,
-    MoveCause, MoveError, MoveWish, Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof,
-    ServerExit, ShareConfig, ShareStatus, Side, StonithFault, VoterMemory,
+    FlowAction, FlowCheck, FlowEvent, FlowEventKind, FlowPolicy, LeaseAction, LeaseConfig,
+    LeaseStatus, Link, Listening, MoveAction, MoveCause, MoveError, MoveWish, Node, NodeConfig,
+    PeerAction, PeerConfig, PeerStatus, Power, Proof, RejoinAction, ServerExit, ShareAction,
+    ShareConfig, ShareStatus, Side, SnapshotAction, StonithFault, TwinAction, VoterMemory,
 };
+pub use peer_id::PeerId;
 pub use time::MonoTime;
-
-/// A peer of this node: its index in [`NodeConfig::peers`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u16);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{A, B, SHARE, World, flow};
 use godwit_core::node::FlowNews;
-use godwit_core::{Action, FlowEventKind, FlowPolicy};
+use godwit_core::{Action, FlowAction, FlowEventKind, FlowPolicy, TwinAction};
 use godwit_wire::{OutputEntry, Said, SeqNumber, UnprotectedReason};
 
 const LENGTH: UnprotectedReason = UnprotectedReason::DivergedLength;
@@ -34,10 +34,7 @@ fn a_standby_is_told_what_its_owner_has_said() {
     world.run(3);
     let compared: Vec<_> = world.sides[B].actions.iter().collect();
     assert_eq!(compared.len(), 600, "two messages");
-    let last = Action::Compare {
-        share: SHARE,
-        entry: said(599),
-    };
+    let last = Action::Twin(SHARE, TwinAction::Compare { entry: said(599) });
     assert_eq!(compared.last(), Some(&&last));
     world.forget_log();
     world.input(B, |node, now| node.handle_output(SHARE, &entries, now));
@@ -52,19 +49,23 @@ fn a_twin_that_diverges_is_given_up_before_its_owner_hears_of_it() {
     let mut world = World::in_sync();
     world.forget_log();
     diverge(&mut world, B, 1);
-    let marked = Action::MarkDemoted {
-        share: SHARE,
-        flow: flow(1),
-        reason: LENGTH,
-    };
+    let marked = Action::Twin(
+        SHARE,
+        TwinAction::MarkDemoted {
+            flow: flow(1),
+            reason: LENGTH,
+        },
+    );
     assert_eq!(world.sides[B].actions.first(), Some(&marked));
     assert!(world.local_actions(A).is_empty(), "not before it is told");
     world.run(3);
-    let ungated = Action::UngateFlow {
-        share: SHARE,
-        flow: flow(1),
-        reason: LENGTH,
-    };
+    let ungated = Action::Flow(
+        SHARE,
+        FlowAction::Ungate {
+            flow: flow(1),
+            reason: LENGTH,
+        },
+    );
     assert_eq!(world.local_actions(A), [ungated]);
     assert!(world.is_in_sync(A, B));
     let news = FlowNews::Diverged {

@@ -9,7 +9,9 @@ use std::time::Duration;
 use fenced::{A, B, SHARE, W, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::{Reason, State};
-use godwit_core::{Action, Command, EndReason, Fencing, FlowEventKind, Power, StonithFault};
+use godwit_core::{
+    Action, Command, EndReason, Fencing, FlowEventKind, Power, ShareAction, StonithFault,
+};
 use godwit_wire::{Generation, GoodbyeReason, Role};
 
 fn lease() -> World {
@@ -54,7 +56,8 @@ fn the_data_path_is_told_of_each_renewal_and_of_its_residence() {
     let mut world = lease();
     world.run(200);
     let renewals = world.sides[A].actions.iter();
-    let renewals = renewals.filter(|action| matches!(action, Action::SetExpiry { .. }));
+    let renewals =
+        renewals.filter(|action| matches!(action, Action::Share(_, ShareAction::SetExpiry { .. })));
     assert!(renewals.count() >= 19);
     let expiry = world.sides[A].entry.expiry.expect("a lease that ends");
     let left = expiry.since(world.now(A)).as_millis();
@@ -89,14 +92,17 @@ fn a_takeover_writes_the_map_then_announces_then_revives() {
     world.run(70);
     let actions = world.local_actions(B);
     let [
-        Action::SetShare {
-            role: Role::Owner,
-            generation: Generation::NONE,
-            expiry: Some(_),
-            ..
-        },
-        Action::Announce { .. },
-        Action::Revive { attempt: 0, .. },
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::Owner,
+                generation: Generation::NONE,
+                expiry: Some(_),
+                ..
+            },
+        ),
+        Action::Share(_, ShareAction::Announce),
+        Action::Share(_, ShareAction::Revive { attempt: 0 }),
         ..,
     ] = &actions[..]
     else {
@@ -111,16 +117,21 @@ fn a_dark_standby_leaves_when_a_majority_knows() {
     world.run(45);
     let actions = world.local_actions(A);
     let [
-        Action::SetShare {
-            role: Role::Owner,
-            generation: Generation::NONE,
-            expiry: Some(_),
-            ..
-        },
-        Action::ReleaseGate {
-            share: SHARE,
-            generation: Generation(1),
-        },
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::Owner,
+                generation: Generation::NONE,
+                expiry: Some(_),
+                ..
+            },
+        ),
+        Action::Share(
+            SHARE,
+            ShareAction::ReleaseGate {
+                generation: Generation(1),
+            },
+        ),
     ] = &actions[..]
     else {
         panic!("{actions:?}");
@@ -143,7 +154,7 @@ fn gates_stay_shut_while_no_majority_knows() {
     assert!(
         !actions
             .iter()
-            .any(|action| matches!(action, Action::ReleaseGate { .. }))
+            .any(|action| matches!(action, Action::Share(_, ShareAction::ReleaseGate { .. })))
     );
 }
 
@@ -158,13 +169,18 @@ fn whoever_lost_the_share_ends_its_sockets_in_silence_and_stands_by() {
     world.run(20);
     let actions = world.local_actions(A);
     let [
-        Action::SetShare {
-            role: Role::None, ..
-        },
-        Action::EndFlows {
-            reason: EndReason::Superseded,
-            ..
-        },
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::None, ..
+            },
+        ),
+        Action::Share(
+            _,
+            ShareAction::EndFlows {
+                reason: EndReason::Superseded,
+            },
+        ),
         ..,
     ] = &actions[..]
     else {
@@ -209,7 +225,7 @@ fn an_owner_that_nobody_remembers_ends_what_nobody_owns() {
     world.run(1_500);
     let actions = world.local_actions(A);
     let ended = actions.iter().find_map(|action| {
-        let Action::EndFlows { reason, .. } = action else {
+        let Action::Share(_, ShareAction::EndFlows { reason }) = action else {
             return None;
         };
         Some(*reason)
@@ -237,16 +253,24 @@ fn a_standby_that_left_and_does_not_know_begins_anew() {
     assert_eq!((world.speakers(), world.takeovers), (vec![B], 0));
     let actions = world.local_actions(B);
     let [
-        Action::SetShare {
-            role: Role::None, ..
-        },
-        Action::EndFlows {
-            reason: EndReason::NobodyOwns,
-            ..
-        },
-        Action::SetShare {
-            role: Role::Owner, ..
-        },
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::None, ..
+            },
+        ),
+        Action::Share(
+            _,
+            ShareAction::EndFlows {
+                reason: EndReason::NobodyOwns,
+            },
+        ),
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::Owner, ..
+            },
+        ),
         ..,
     ] = &actions[..]
     else {
@@ -319,7 +343,7 @@ fn reopened(world: &World, side: usize) -> bool {
     let actions = world.local_actions(side);
     actions
         .iter()
-        .any(|action| matches!(action, Action::Reopen { .. }))
+        .any(|action| matches!(action, Action::Share(_, ShareAction::Reopen)))
 }
 
 #[test]
@@ -436,14 +460,17 @@ fn a_stopped_owner_that_wakes_up_says_nothing_also_after_the_new_owner_died() {
     let actions = world.local_actions(A);
     let first_end = actions
         .iter()
-        .position(|action| matches!(action, Action::EndFlows { .. }));
+        .position(|action| matches!(action, Action::Share(_, ShareAction::EndFlows { .. })));
     let first_voice = actions.iter().position(|action| {
         matches!(
             action,
-            Action::SetShare {
-                role: Role::Owner,
-                ..
-            }
+            Action::Share(
+                _,
+                ShareAction::Set {
+                    role: Role::Owner,
+                    ..
+                }
+            )
         )
     });
     assert_eq!(world.speakers(), [A]);
@@ -572,7 +599,7 @@ fn of_two_servers_a_dead_standby_is_powered_off_before_gates_open() {
         let actions = world.local_actions(A);
         actions
             .iter()
-            .any(|action| matches!(action, Action::ReleaseGate { .. }))
+            .any(|action| matches!(action, Action::Share(_, ShareAction::ReleaseGate { .. })))
     };
     assert!(!opened(&world));
     world.run(300);

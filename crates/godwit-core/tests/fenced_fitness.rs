@@ -6,7 +6,7 @@ mod fenced;
 use fenced::{A, B, World};
 use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::node::ShareNews;
-use godwit_core::{Action, Fencing};
+use godwit_core::{Action, Fencing, ShareAction};
 use godwit_wire::GoodbyeReason;
 
 /// A cluster whose standby serves nobody.
@@ -24,7 +24,7 @@ fn stopped(fencing: Fencing, nodes: usize) -> World {
 
 fn reopened(world: &World) -> bool {
     let actions = world.local_actions(A);
-    let reopens = |action: &Action| matches!(action, Action::Reopen { .. });
+    let reopens = |action: &Action| matches!(action, Action::Share(_, ShareAction::Reopen));
     actions.iter().any(reopens)
 }
 

@@ -5,7 +5,7 @@
 mod fenced;
 
 use fenced::{A, B, SHARE, W, World, name};
-use godwit_core::{Action, Command, EndReason, Fencing};
+use godwit_core::{Action, Command, EndReason, Fencing, ShareAction};
 use proptest::prelude::*;
 
 fn ask(world: &mut World, side: usize) {
@@ -20,10 +20,12 @@ fn lost_sockets(world: &World, side: usize) -> bool {
     let lost = |action: &Action| {
         matches!(
             action,
-            Action::EndFlows {
-                reason: EndReason::Superseded | EndReason::NotInSync,
-                ..
-            }
+            Action::Share(
+                _,
+                ShareAction::EndFlows {
+                    reason: EndReason::Superseded | EndReason::NotInSync
+                }
+            )
         )
     };
     world.sides[side].actions.iter().any(lost)

@@ -5,7 +5,7 @@ mod common;
 
 use common::{A, B, World, name};
 use godwit_core::share::{Reason, State};
-use godwit_core::{Action, EndReason, FlowCheck, MoveError};
+use godwit_core::{Action, EndReason, FlowCheck, MoveAction, MoveError, ShareAction};
 use godwit_wire::{MoveRefusal, Role};
 
 /// Recognises an action.
@@ -16,10 +16,12 @@ fn lost_sockets(world: &World, side: usize) -> bool {
     let lost = |action: &Action| {
         matches!(
             action,
-            Action::EndFlows {
-                reason: EndReason::Superseded | EndReason::NotInSync,
-                ..
-            }
+            Action::Share(
+                _,
+                ShareAction::EndFlows {
+                    reason: EndReason::Superseded | EndReason::NotInSync
+                }
+            )
         )
     };
     world.sides[side].actions.iter().any(lost)
@@ -66,15 +68,25 @@ fn every_step_is_in_its_place() {
     world.run(10);
     let order = |side: usize| {
         let step = |action: &Action| {
-            if let Action::SetShare { role, .. } = action {
+            if let Action::Share(_, ShareAction::Set { role, .. }) = action {
                 return Some(role.as_str());
             }
             let steps: [(&str, Is); 5] = [
-                ("check", |a| matches!(a, Action::CheckFlows { .. })),
-                ("reset", |a| matches!(a, Action::ResetUnprotected { .. })),
-                ("hand over", |a| matches!(a, Action::HandOver { .. })),
-                ("announce", |a| matches!(a, Action::Announce { .. })),
-                ("resume", |a| matches!(a, Action::Resume { .. })),
+                ("check", |a| {
+                    matches!(a, Action::Move(_, MoveAction::CheckFlows { .. }))
+                }),
+                ("reset", |a| {
+                    matches!(a, Action::Move(_, MoveAction::ResetUnprotected))
+                }),
+                ("hand over", |a| {
+                    matches!(a, Action::Move(_, MoveAction::HandOver))
+                }),
+                ("announce", |a| {
+                    matches!(a, Action::Share(_, ShareAction::Announce))
+                }),
+                ("resume", |a| {
+                    matches!(a, Action::Move(_, MoveAction::Resume))
+                }),
             ];
             let found = steps.iter().find(|(_, is)| is(action));
             found.map(|(name, _)| *name)

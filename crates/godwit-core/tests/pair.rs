@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{A, B, PEER, SHARE, World, flow};
 use godwit_core::node::{FlowNews, PeerNews, ShareNews};
 use godwit_core::share::{Reason, State};
-use godwit_core::{Action, EndReason, FlowEventKind};
+use godwit_core::{Action, EndReason, FlowAction, FlowEventKind, ShareAction, TwinAction};
 use godwit_wire::{
     DigestEntry, Generation, GoodbyeReason, LeaveReason, Role, SeqNumber, UnprotectedReason,
 };
@@ -55,13 +55,16 @@ fn a_takeover_writes_the_map_then_announces_then_revives() {
     world.run(38);
     let actions = world.local_actions(B);
     let [
-        Action::SetShare {
-            role: Role::Owner,
-            generation: Generation::NONE,
-            ..
-        },
-        Action::Announce { .. },
-        Action::Revive { attempt: 0, .. },
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::Owner,
+                generation: Generation::NONE,
+                ..
+            },
+        ),
+        Action::Share(_, ShareAction::Announce),
+        Action::Share(_, ShareAction::Revive { attempt: 0 }),
         ..,
     ] = &actions[..]
     else {
@@ -72,8 +75,11 @@ fn a_takeover_writes_the_map_then_announces_then_revives() {
         let actions = world.local_actions(B);
         actions.into_iter().filter(wanted).count()
     };
-    assert_eq!(count(|action| matches!(action, Action::Announce { .. })), 6);
-    assert!(count(|action| matches!(action, Action::Revive { .. })) > 30);
+    assert_eq!(
+        count(|action| matches!(action, Action::Share(_, ShareAction::Announce))),
+        6
+    );
+    assert!(count(|action| matches!(action, Action::Share(_, ShareAction::Revive { .. }))) > 30);
 }
 
 /// Its predecessor may have died in the middle of a takeover.
@@ -89,15 +95,15 @@ fn an_agent_that_resumes_an_owner_announces_and_revives_once() {
     world.run(5000);
     let actions = world.local_actions(B);
     let [
-        Action::SetShare { .. },
-        Action::Announce { .. },
-        Action::Revive { attempt: 0, .. },
+        Action::Share(_, ShareAction::Set { .. }),
+        Action::Share(_, ShareAction::Announce),
+        Action::Share(_, ShareAction::Revive { attempt: 0 }),
         rest @ ..,
     ] = &actions[..]
     else {
         panic!("{actions:?}");
     };
-    let announces = |action: &Action| matches!(action, Action::Announce { .. });
+    let announces = |action: &Action| matches!(action, Action::Share(_, ShareAction::Announce));
     assert!(rest.iter().all(announces), "{rest:?}");
     assert_eq!(world.owners(), [B]);
 }
@@ -142,16 +148,21 @@ fn a_dark_standby_leaves_and_the_gates_open_after_the_map_is_written() {
     world.run(40);
     let actions = world.local_actions(A);
     let [
-        Action::SetShare {
-            role: Role::Owner,
-            generation: Generation::NONE,
-            peer: None,
-            ..
-        },
-        Action::ReleaseGate {
-            share: SHARE,
-            generation: Generation(1),
-        },
+        Action::Share(
+            _,
+            ShareAction::Set {
+                role: Role::Owner,
+                generation: Generation::NONE,
+                peer: None,
+                ..
+            },
+        ),
+        Action::Share(
+            SHARE,
+            ShareAction::ReleaseGate {
+                generation: Generation(1),
+            },
+        ),
     ] = &actions[..]
     else {
         panic!("{actions:?}");
@@ -185,21 +196,25 @@ fn a_demoted_flow_is_let_go_only_after_the_standby_has_marked_it() {
         "not before it is confirmed"
     );
     world.run(3);
-    let marked = Action::MarkDemoted {
-        share: SHARE,
-        flow: flow(1),
-        reason: UnprotectedReason::Lagging,
-    };
+    let marked = Action::Twin(
+        SHARE,
+        TwinAction::MarkDemoted {
+            flow: flow(1),
+            reason: UnprotectedReason::Lagging,
+        },
+    );
     assert_eq!(
         world.sides[B].actions.first(),
         Some(&marked),
         "first the mark, then the word"
     );
-    let ungated = Action::UngateFlow {
-        share: SHARE,
-        flow: flow(1),
-        reason: UnprotectedReason::Lagging,
-    };
+    let ungated = Action::Flow(
+        SHARE,
+        FlowAction::Ungate {
+            flow: flow(1),
+            reason: UnprotectedReason::Lagging,
+        },
+    );
     assert_eq!(world.local_actions(A), [ungated]);
     let reason = UnprotectedReason::Lagging;
     assert_eq!(world.flow_news(A), [FlowNews::Demoted { reason }]);
@@ -217,17 +232,9 @@ fn a_flow_whose_commit_failed_is_served_by_nobody() {
     world.run(3);
     let reason = UnprotectedReason::CommitFailed;
     let (share, flow) = (SHARE, flow(1));
-    let marked = Action::MarkDemoted {
-        share,
-        flow,
-        reason,
-    };
+    let marked = Action::Twin(share, TwinAction::MarkDemoted { flow, reason });
     assert_eq!(world.sides[B].actions.first(), Some(&marked));
-    let ungated = Action::UngateFlow {
-        share,
-        flow,
-        reason,
-    };
+    let ungated = Action::Flow(share, FlowAction::Ungate { flow, reason });
     assert_eq!(world.local_actions(A), [ungated]);
     assert!(!world.commit_fails(A, 1), "it knows");
     assert!(!world.commit_fails(B, 1), "a standby serves nobody");
@@ -254,7 +261,7 @@ fn a_standby_that_does_not_confirm_leaves_the_set() {
         !world
             .local_actions(A)
             .iter()
-            .any(|action| matches!(action, Action::UngateFlow { .. })),
+            .any(|action| matches!(action, Action::Flow(_, FlowAction::Ungate { .. }))),
         "all gates open at once instead"
     );
 }
@@ -274,11 +281,13 @@ fn a_standby_that_confirms_late_stays_in_the_set() {
     );
     world.words_pass = true;
     world.run(3);
-    let ungated = Action::UngateFlow {
-        share: SHARE,
-        flow: flow(1),
-        reason: UnprotectedReason::NotConfirmed,
-    };
+    let ungated = Action::Flow(
+        SHARE,
+        FlowAction::Ungate {
+            flow: flow(1),
+            reason: UnprotectedReason::NotConfirmed,
+        },
+    );
     assert_eq!(world.local_actions(A), [ungated]);
     assert!(world.is_in_sync(A, B));
 }
@@ -351,16 +360,20 @@ fn a_digest_moves_and_ends_twins() {
     world.input(A, |node, now| node.handle_changes(SHARE, &changes, now));
     world.run(2);
     let expected = [
-        Action::PokeTwin {
-            share: SHARE,
-            flow: flow(1),
-            snd_una: SeqNumber(9),
-        },
-        Action::EndTwin {
-            share: SHARE,
-            flow: flow(2),
-            reason: EndReason::EndedAtOwner,
-        },
+        Action::Twin(
+            SHARE,
+            TwinAction::Poke {
+                flow: flow(1),
+                snd_una: SeqNumber(9),
+            },
+        ),
+        Action::Twin(
+            SHARE,
+            TwinAction::End {
+                flow: flow(2),
+                reason: EndReason::EndedAtOwner,
+            },
+        ),
     ];
     assert_eq!(world.local_actions(B), expected);
 }
@@ -382,11 +395,13 @@ fn a_digest_waits_for_a_link() {
         world.input(A, |node, now| node.handle_changes(SHARE, &changes, now));
     }
     world.run(100);
-    let latest = Action::PokeTwin {
-        share: SHARE,
-        flow: flow(1),
-        snd_una: SeqNumber(9),
-    };
+    let latest = Action::Twin(
+        SHARE,
+        TwinAction::Poke {
+            flow: flow(1),
+            snd_una: SeqNumber(9),
+        },
+    );
     assert_eq!(world.local_actions(B), [latest]);
 }
 
@@ -450,16 +465,18 @@ fn an_owner_that_detaches_keeps_its_connections() {
     world.run(10_000);
     assert!(world.takeovers(B).is_empty());
     assert_eq!(world.state(B), State::Standby { owner: None });
-    let released = Action::ReleaseGate {
-        share: SHARE,
-        generation: Generation(1),
-    };
+    let released = Action::Share(
+        SHARE,
+        ShareAction::ReleaseGate {
+            generation: Generation(1),
+        },
+    );
     assert!(world.local_actions(A).contains(&released));
     assert!(
         world
             .local_actions(B)
             .iter()
-            .any(|action| matches!(action, Action::EndFlows { .. }))
+            .any(|action| matches!(action, Action::Share(_, ShareAction::EndFlows { .. })))
     );
 
     world.boot(A);
@@ -472,10 +489,12 @@ fn a_standby_that_detaches_ends_its_twins_silently() {
     let mut world = World::in_sync();
     world.forget_log();
     world.goodbye(B, GoodbyeReason::Detach);
-    let ended = Action::EndFlows {
-        share: SHARE,
-        reason: EndReason::Quit,
-    };
+    let ended = Action::Share(
+        SHARE,
+        ShareAction::EndFlows {
+            reason: EndReason::Quit,
+        },
+    );
     assert!(world.local_actions(B).contains(&ended));
     assert!(world.sides[A].entry.generation.is_none());
     let left = world.share_news(A, |news| matches!(news, ShareNews::StandbyLeft { .. }));
@@ -536,10 +555,12 @@ fn two_owners_become_one_when_they_meet() {
         panic!("{:?}", world.sides[A].events);
     };
     assert_eq!(reason, Reason::Superseded);
-    let ended = Action::EndFlows {
-        share: SHARE,
-        reason: EndReason::Superseded,
-    };
+    let ended = Action::Share(
+        SHARE,
+        ShareAction::EndFlows {
+            reason: EndReason::Superseded,
+        },
+    );
     assert!(world.local_actions(A).contains(&ended));
     world.run(3000);
     assert!(world.is_in_sync(B, A));

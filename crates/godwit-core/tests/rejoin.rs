@@ -6,7 +6,7 @@ mod common;
 use common::{A, B, SHARE, World, flow};
 use godwit_core::node::FlowNews;
 use godwit_core::rejoin::{Candidate, Past};
-use godwit_core::{Action, FlowEventKind};
+use godwit_core::{Action, FlowAction, FlowEventKind, RejoinAction};
 use godwit_wire::{Epoch, FlowRecord, MacAddr, Negotiated, Restore, SeqNumber, UnprotectedReason};
 
 fn restore() -> Box<Restore> {
@@ -50,7 +50,7 @@ fn told() -> World {
     });
     let begun = world.local_actions(A);
     assert!(
-        matches!(begun[..], [Action::BeginRejoin { .. }]),
+        matches!(begun[..], [Action::Rejoin(_, RejoinAction::Begin { .. })]),
         "{begun:?}"
     );
     world.input(A, |node, now| {
@@ -59,7 +59,10 @@ fn told() -> World {
     world.run(3);
     let restored = world.local_actions(B);
     assert!(
-        matches!(restored[..], [Action::RestoreTwin { .. }]),
+        matches!(
+            restored[..],
+            [Action::Rejoin(_, RejoinAction::Restore { .. })]
+        ),
         "{restored:?}"
     );
     world
@@ -71,10 +74,7 @@ fn admitted() -> World {
     world.flow_event(A, 1, FlowEventKind::Rejoined);
     world.flow_event(A, 1, FlowEventKind::Whole);
     world.run(3);
-    let admit = Action::AdmitTwin {
-        share: SHARE,
-        flow: flow(1),
-    };
+    let admit = Action::Rejoin(SHARE, RejoinAction::Admit { flow: flow(1) });
     assert_eq!(world.local_actions(B).last(), Some(&admit));
     assert!(!protects(&world), "not before b says so");
     world.input(B, |node, now| {
@@ -86,7 +86,8 @@ fn admitted() -> World {
 }
 
 fn protects(world: &World) -> bool {
-    let protect = |action: &Action| matches!(action, Action::ProtectFlow { .. });
+    let protect =
+        |action: &Action| matches!(action, Action::Rejoin(_, RejoinAction::Protect { .. }));
     world.local_actions(A).iter().any(protect)
 }
 
@@ -111,11 +112,13 @@ fn a_twin_that_does_not_come_about_is_given_up_without_a_word() {
     let mut world = told();
     world.run(600);
     let reason = UnprotectedReason::NotConfirmed;
-    let given_up = Action::UngateFlow {
-        share: SHARE,
-        flow: flow(1),
-        reason,
-    };
+    let given_up = Action::Flow(
+        SHARE,
+        FlowAction::Ungate {
+            flow: flow(1),
+            reason,
+        },
+    );
     assert_eq!(world.local_actions(A).last(), Some(&given_up));
     assert!(world.is_in_sync(A, B), "the others stay protected");
 }
@@ -154,14 +157,16 @@ fn a_twin_that_has_all_is_not_admitted_while_the_standby_marks_it() {
     world.flow_event(A, 1, FlowEventKind::Stalled);
     world.flow_event(A, 1, FlowEventKind::Whole);
     world.run(700);
-    let admits = |action: &Action| matches!(action, Action::AdmitTwin { .. });
+    let admits = |action: &Action| matches!(action, Action::Rejoin(_, RejoinAction::Admit { .. }));
     assert!(!world.local_actions(B).iter().any(admits));
     assert!(world.sides[B].marked.contains(&flow(1)));
-    let ungated = Action::UngateFlow {
-        share: SHARE,
-        flow: flow(1),
-        reason: UnprotectedReason::Lagging,
-    };
+    let ungated = Action::Flow(
+        SHARE,
+        FlowAction::Ungate {
+            flow: flow(1),
+            reason: UnprotectedReason::Lagging,
+        },
+    );
     assert!(world.local_actions(A).contains(&ungated));
     assert!(!protects(&world));
 }

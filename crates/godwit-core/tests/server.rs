@@ -6,7 +6,7 @@ mod common;
 use common::{A, B, HOLD_MS, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::Reason;
-use godwit_core::{Action, EndReason, FlowCheck, Listening};
+use godwit_core::{Action, EndReason, FlowCheck, Listening, MoveAction, PeerAction, ShareAction};
 use godwit_wire::{Generation, LeaveReason, Role};
 
 /// Positions of some actions in the log of a side.
@@ -49,8 +49,12 @@ fn a_server_that_dies_is_taken_over_within_a_message() {
         world.forget_log();
         world.server_exit(A, kept, listener_lost);
         assert_eq!(world.owners(), [A], "the standby has not heard of it");
-        let silence = position(&world, A, |action| matches!(action, Action::Silence { .. }));
-        let said = position(&world, A, |action| matches!(action, Action::Send { .. }));
+        let silence = position(&world, A, |action| {
+            matches!(action, Action::Share(_, ShareAction::Silence))
+        });
+        let said = position(&world, A, |action| {
+            matches!(action, Action::Peer(_, PeerAction::Send(_)))
+        });
         assert!(
             silence.is_some() && silence < said,
             "silent before it is free"
@@ -65,10 +69,12 @@ fn a_server_that_dies_is_taken_over_within_a_message() {
         let ended = position(&world, A, |action| {
             matches!(
                 action,
-                Action::EndFlows {
-                    reason: EndReason::Superseded,
-                    ..
-                }
+                Action::Share(
+                    _,
+                    ShareAction::EndFlows {
+                        reason: EndReason::Superseded
+                    }
+                )
             )
         });
         assert!(ended.is_some(), "its sockets end");
@@ -139,7 +145,9 @@ fn servers_that_die_together_are_not_taken_over() {
                 assert_eq!(world.takeovers(B), [], "{first} first, {apart} ms apart");
                 assert_eq!(world.owners(), [A]);
                 assert_eq!(no_taker(&world, A), 1, "{first} first, {apart} ms apart");
-                let reopened = position(&world, A, |a| matches!(a, Action::Reopen { .. }));
+                let reopened = position(&world, A, |a| {
+                    matches!(a, Action::Share(_, ShareAction::Reopen))
+                });
                 assert!(reopened.is_some(), "clients are told");
             }
         }
@@ -167,15 +175,22 @@ fn a_share_that_nobody_takes_is_reopened_after_the_hold() {
     assert_eq!(no_taker(&world, A), 0);
     world.run(HOLD_MS);
     assert_eq!(no_taker(&world, A), 1);
-    let silence = position(&world, A, |action| matches!(action, Action::Silence { .. }));
-    let reopen = position(&world, A, |action| matches!(action, Action::Reopen { .. }));
+    let silence = position(&world, A, |action| {
+        matches!(action, Action::Share(_, ShareAction::Silence))
+    });
+    let reopen = position(&world, A, |action| {
+        matches!(action, Action::Share(_, ShareAction::Reopen))
+    });
     let ungated = position(&world, A, |action| {
         matches!(
             action,
-            Action::SetShare {
-                generation: Generation::NONE,
-                ..
-            }
+            Action::Share(
+                _,
+                ShareAction::Set {
+                    generation: Generation::NONE,
+                    ..
+                }
+            )
         )
     });
     assert!(
@@ -195,7 +210,7 @@ fn without_a_standby_clients_are_told_at_once() {
     world.server_exit(A, 1, true);
     let actions = world.local_actions(A);
     assert!(
-        matches!(actions[..], [Action::Reopen { .. }]),
+        matches!(actions[..], [Action::Share(_, ShareAction::Reopen)]),
         "{actions:?}"
     );
 }
@@ -308,7 +323,7 @@ fn a_connection_without_a_twin_does_not_keep_new_clients_away() {
     world.run(2100);
     assert_eq!(world.owners(), [B]);
     let reset = position(&world, A, |action| {
-        matches!(action, Action::ResetUnprotected { .. })
+        matches!(action, Action::Move(_, MoveAction::ResetUnprotected))
     });
     assert!(reset.is_some(), "their clients are told");
 }

@@ -8,7 +8,7 @@ use godwit_core::handoff::{HandoffError, Order, Place, Step};
 use godwit_core::node::{HandoffReport, HandoffWork};
 use godwit_core::{
     Action, Command, Fencing, FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, Link, MonoTime,
-    Node, NodeConfig, PeerConfig, PeerId, ShareConfig,
+    Node, NodeConfig, PeerAction, PeerConfig, PeerId, ShareConfig,
 };
 use godwit_wire::{
     FlowId, FlowKey, Generation, HandoffId, HandoffStep, Message, NodeName, SeqNumber, ShareId,
@@ -188,11 +188,11 @@ impl World {
     }
 
     fn carry_out(&mut self, node: usize, action: Action) {
-        if let Action::Send { message, .. } = action {
+        if let Action::Peer(_, PeerAction::Send(message)) = action {
             if self.linked {
                 self.wires[1 - node].push_back(message);
             }
-        } else if let Action::Handoff { share, work } = action {
+        } else if let Action::Handoff(share, work) = action {
             assert_eq!(share, SHARES[node]);
             self.work(node, work);
         }
@@ -256,13 +256,7 @@ impl World {
                 id,
                 step,
             };
-            self.carry_out(
-                node,
-                Action::Send {
-                    peer: PEER,
-                    message,
-                },
-            );
+            self.carry_out(node, Action::Peer(PEER, PeerAction::Send(message)));
         }
     }
 

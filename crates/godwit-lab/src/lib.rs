@@ -27,6 +27,7 @@ pub mod bench;
 pub mod capture;
 mod cgroup;
 pub mod chaos;
+pub mod cli;
 pub mod cluster;
 pub mod control;
 pub mod demo;

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+pub mod cli;
 mod error;
 mod files;
 mod issue;

@@ -2,7 +2,10 @@
 //! carries out its actions one by one, and can be stopped between any two.
 
 use godwit_core::node::{PeerNews, ShareNews};
-use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node, StonithFault};
+use godwit_core::{
+    Action, Beat, Event, EventKind, FlowAction, LeaseAction, MonoTime, MoveAction, Node,
+    PeerAction, ShareAction, StonithFault, TwinAction,
+};
 use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role, ShareId};
 
 use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
@@ -223,69 +226,24 @@ impl World {
     /// What concerns a share, or the node.
     fn carry_out_whole(&mut self, node: usize, action: Action) {
         match action {
-            Action::SetShare {
-                share,
-                role,
-                epoch,
-                generation,
-                peer,
-                expiry,
-            } => {
-                let share = Self::share_at(share);
-                let before = self.hosts[node].entries[share];
-                // The old peer's address stays, for what it may still send.
-                let peer = peer.map(|peer| node_of(node, peer)).or(before.peer);
-                let entry = Entry {
-                    role,
-                    epoch,
-                    generation,
-                    peer,
-                    expiry,
-                    latest: before.latest.max(generation),
-                    ..before
-                };
-                self.set_share(node, share, entry);
+            Action::Share(share, action) => {
+                self.carry_out_share(node, Self::share_at(share), action);
             }
-            Action::KeepVotes { votes } => self.keep_votes(node, votes),
-            Action::SetExpiry { share, expiry, .. } => {
-                self.hosts[node].entries[Self::share_at(share)].expiry = Some(expiry);
-                self.check_voices(Self::share_at(share));
-            }
-            Action::SendLease { peer, datagram } => {
+            Action::Move(share, action) => self.carry_out_move(node, share, action),
+            Action::Flow(_, action) => self.carry_out_flow(node, action),
+            Action::Twin(_, action) => self.carry_out_twin(node, &action),
+            Action::Rejoin(share, action) => self.carry_out_rejoin(node, share, action),
+            Action::Lease(LeaseAction::KeepVotes { votes }) => self.keep_votes(node, votes),
+            Action::Lease(LeaseAction::Send { peer, datagram }) => {
                 self.send_lease(node, node_of(node, peer), datagram);
             }
-            Action::Stonith { peer } => self.cut_power(node, node_of(node, peer)),
-            Action::Send { peer, message } => {
+            Action::Peer(peer, PeerAction::Stonith) => self.cut_power(node, node_of(node, peer)),
+            Action::Peer(peer, PeerAction::Send(message)) => {
                 self.commit_early(node, &message);
                 self.send_message(node, node_of(node, peer), message);
             }
-            Action::CheckFlows { share, .. } => self.check_together(node, Self::share_at(share)),
-            Action::AskMove { share, wish } => self.ask_move(node, share, wish),
-            Action::MoveEnded { share, outcome } => self.note_move(node, share, outcome.is_ok()),
-            local @ (Action::Silence { .. }
-            | Action::Reopen { .. }
-            | Action::Announce { .. }
-            | Action::Revive { .. }
-            | Action::ResetUnprotected { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. }
-            | Action::ReleaseGate { .. }
-            | Action::UngateFlow { .. }
-            | Action::ResendHandshake { .. }
-            | Action::MarkDemoted { .. }
-            | Action::Compare { .. }
-            | Action::EndTwin { .. }
-            | Action::EndFlows { .. }
-            | Action::PokeTwin { .. }
-            | Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::RestoreTwin { .. }
-            | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Handoff { .. }) => self.carry_out_locally(node, local),
+            // Servers export nothing here, and the other handoffs were carried out before.
+            Action::Snapshot(..) | Action::Handoff(..) => {}
         }
     }
 
@@ -344,67 +302,103 @@ impl World {
         }
     }
 
-    fn carry_out_locally(&mut self, node: usize, action: Action) {
+    fn carry_out_share(&mut self, node: usize, share: usize, action: ShareAction) {
+        if !matches!(
+            action,
+            ShareAction::Set { .. } | ShareAction::SetExpiry { .. }
+        ) {
+            self.trace(|_| format!("{node}: share {share}: {action:?}"));
+        }
+        match action {
+            ShareAction::Set {
+                role,
+                epoch,
+                generation,
+                peer,
+                expiry,
+            } => {
+                let before = self.hosts[node].entries[share];
+                // The old peer's address stays, for what it may still send.
+                let peer = peer.map(|peer| node_of(node, peer)).or(before.peer);
+                let entry = Entry {
+                    role,
+                    epoch,
+                    generation,
+                    peer,
+                    expiry,
+                    latest: before.latest.max(generation),
+                    ..before
+                };
+                self.set_share(node, share, entry);
+            }
+            ShareAction::SetExpiry { expiry, .. } => {
+                self.hosts[node].entries[share].expiry = Some(expiry);
+                self.check_voices(share);
+            }
+            ShareAction::Silence => {
+                let now = self.hosts[node].clock.read(self.now_ns);
+                self.hosts[node].entries[share].released = Some(now);
+            }
+            ShareAction::Reopen => self.reopen(node, share),
+            ShareAction::Announce => self.announce(node, share),
+            ShareAction::Revive { attempt } => self.revive(node, share, attempt),
+            ShareAction::ReleaseGate { generation } => self.release_gate(node, share, generation),
+            ShareAction::EndFlows { .. } => self.end_flows(node, share),
+        }
+    }
+
+    fn carry_out_move(&mut self, node: usize, id: ShareId, action: MoveAction) {
+        let share = Self::share_at(id);
+        match action {
+            MoveAction::CheckFlows { .. } => self.check_together(node, share),
+            MoveAction::Ask { wish } => self.ask_move(node, id, wish),
+            MoveAction::Ended { outcome } => self.note_move(node, id, outcome.is_ok()),
+            MoveAction::ResetUnprotected => {
+                self.trace(|_| format!("{node}: share {share}: {action:?}"));
+                self.reset_unprotected(node, share);
+            }
+            MoveAction::HandOver => {
+                self.trace(|_| format!("{node}: share {share}: {action:?}"));
+                self.say_all(node, share);
+            }
+            MoveAction::Resume => {
+                self.trace(|_| format!("{node}: share {share}: {action:?}"));
+                self.resume(node, share);
+            }
+        }
+    }
+
+    fn carry_out_flow(&mut self, node: usize, action: FlowAction) {
         self.trace(|_| format!("{node}: {action:?}"));
         match action {
-            Action::Silence { share } => {
-                let now = self.hosts[node].clock.read(self.now_ns);
-                self.hosts[node].entries[Self::share_at(share)].released = Some(now);
-            }
-            Action::Reopen { share } => self.reopen(node, Self::share_at(share)),
-            Action::Announce { share } => self.announce(node, Self::share_at(share)),
-            Action::Revive { share, attempt } => {
-                self.revive(node, Self::share_at(share), attempt);
-            }
-            Action::ResetUnprotected { share } => {
-                self.reset_unprotected(node, Self::share_at(share));
-            }
-            Action::HandOver { share } => self.say_all(node, Self::share_at(share)),
-            Action::Resume { share } => self.resume(node, Self::share_at(share)),
-            Action::ReleaseGate { share, generation } => {
-                self.release_gate(node, Self::share_at(share), generation);
-            }
-            Action::UngateFlow { flow, .. } => {
+            FlowAction::Ungate { flow, .. } => {
                 let (slot, irs) = slot_of(flow);
                 self.ungate(node, slot, irs);
             }
-            Action::ResendHandshake { flow, .. } => {
+            FlowAction::ResendHandshake { flow } => {
                 let (slot, irs) = slot_of(flow);
                 self.resend_handshake(node, slot, irs);
             }
-            Action::MarkDemoted { flow, .. } => {
+        }
+    }
+
+    fn carry_out_twin(&mut self, node: usize, action: &TwinAction) {
+        self.trace(|_| format!("{node}: {action:?}"));
+        match *action {
+            TwinAction::MarkDemoted { flow, .. } => {
                 let (slot, irs) = slot_of(flow);
                 self.mark_demoted(node, slot, irs);
             }
-            Action::EndTwin { flow, .. } => {
+            TwinAction::End { flow, .. } => {
                 let (slot, irs) = slot_of(flow);
                 self.end_twin(node, slot, irs);
             }
-            Action::EndFlows { share, .. } => self.end_flows(node, Self::share_at(share)),
-            Action::PokeTwin { flow, snd_una, .. } => {
+            TwinAction::Poke { flow, snd_una } => {
                 let (slot, irs) = slot_of(flow);
                 self.poke_twin(node, slot, irs, snd_una.0);
             }
-            rejoin @ (Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::RestoreTwin { .. }
-            | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }) => self.carry_out_rejoin(node, rejoin),
-            // All servers say the same here. The others the caller carries out.
-            Action::Compare { .. }
-            | Action::SetShare { .. }
-            | Action::KeepVotes { .. }
-            | Action::SetExpiry { .. }
-            | Action::SendLease { .. }
-            | Action::Stonith { .. }
-            | Action::CheckFlows { .. }
-            | Action::MoveEnded { .. }
-            | Action::AskMove { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Handoff { .. }
-            | Action::Send { .. } => {}
+            // All servers say the same here.
+            TwinAction::Compare { .. } => {}
         }
     }
 

@@ -5,7 +5,7 @@
 //! A twin takes what it gets of it at once.
 
 use godwit_core::rejoin::{Candidate, Past};
-use godwit_core::{Action, FlowEventKind};
+use godwit_core::{FlowEventKind, RejoinAction};
 use godwit_wire::{
     FlowId, FlowRecord, Generation, MacAddr, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
@@ -18,52 +18,22 @@ use crate::world::{World, flow_id, slot_of};
 const CAP: u32 = 20_000;
 
 impl World {
-    pub(crate) fn carry_out_rejoin(&mut self, node: usize, action: Action) {
+    pub(crate) fn carry_out_rejoin(&mut self, node: usize, share: ShareId, action: RejoinAction) {
+        self.trace(|_| format!("{node}: {action:?}"));
         match action {
-            Action::BeginRejoin {
-                share,
-                flow,
-                generation,
-            } => self.begin_rejoin(node, share, flow, generation),
-            Action::FeedLog { share, flow } => self.feed_log(node, share, flow),
-            Action::ProtectFlow { share, flow } => self.protect(node, share, flow),
-            Action::RestoreTwin {
-                share,
+            RejoinAction::Begin { flow, generation } => {
+                self.begin_rejoin(node, share, flow, generation);
+            }
+            RejoinAction::FeedLog { flow } => self.feed_log(node, share, flow),
+            RejoinAction::Protect { flow } => self.protect(node, share, flow),
+            RejoinAction::Restore {
                 generation,
                 restore,
             } => self.restore_twin(node, share, generation, &restore),
-            Action::FeedTwin {
+            RejoinAction::Feed {
                 flow, seq, input, ..
             } => self.feed_twin(node, flow, seq, input.len()),
-            Action::AdmitTwin { share, flow } => self.admit_twin(node, share, flow),
-            // The caller carries those out.
-            Action::SetShare { .. }
-            | Action::KeepVotes { .. }
-            | Action::SetExpiry { .. }
-            | Action::Silence { .. }
-            | Action::Reopen { .. }
-            | Action::Announce { .. }
-            | Action::Revive { .. }
-            | Action::CheckFlows { .. }
-            | Action::ResetUnprotected { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. }
-            | Action::MoveEnded { .. }
-            | Action::AskMove { .. }
-            | Action::ReleaseGate { .. }
-            | Action::UngateFlow { .. }
-            | Action::ResendHandshake { .. }
-            | Action::MarkDemoted { .. }
-            | Action::Compare { .. }
-            | Action::EndTwin { .. }
-            | Action::EndFlows { .. }
-            | Action::PokeTwin { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Handoff { .. }
-            | Action::SendLease { .. }
-            | Action::Stonith { .. }
-            | Action::Send { .. } => {}
+            RejoinAction::Admit { flow } => self.admit_twin(node, share, flow),
         }
     }
 

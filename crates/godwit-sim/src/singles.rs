@@ -6,7 +6,7 @@
 
 use godwit_core::handoff::{Order, Place, Step, Written};
 use godwit_core::node::{HandoffReport, HandoffWork, Resume};
-use godwit_core::{Action, Command, Fencing, FlowPolicy, PeerId, ShareConfig};
+use godwit_core::{Action, Command, Fencing, FlowPolicy, PeerId, ShareAction, ShareConfig};
 use godwit_wire::{
     Epoch, FlowId, Generation, HandoffId, HandoffRefusal, HandoffStep, Message, Role, ShareId,
 };
@@ -152,27 +152,25 @@ impl World {
 
     /// What is done for such a share; the rest is given back.
     pub(crate) fn carry_out_single(&mut self, node: usize, action: Action) -> Option<Action> {
-        if let Action::Handoff { work, .. } = action {
+        if let Action::Handoff(_, work) = action {
             self.trace(|_| format!("{node}: {work:?}"));
             self.work(node, work);
             return None;
         }
-        if let Action::SetShare {
-            share, role, epoch, ..
-        } = &action
+        if let Action::Share(share, ShareAction::Set { role, epoch, .. }) = &action
             && SHARES.contains(share)
         {
             let owns = *role == Role::Owner;
             self.hosts[node].singles_epoch = if owns { *epoch } else { Epoch::NONE };
             return None;
         }
-        if let Action::EndFlows { share, .. } = &action
+        if let Action::Share(share, ShareAction::EndFlows { .. }) = &action
             && SHARES.contains(share)
         {
             self.hosts[node].singles.clear();
             return None;
         }
-        let announces = matches!(&action, Action::Announce { share } if SHARES.contains(share));
+        let announces = matches!(&action, Action::Share(share, ShareAction::Announce) if SHARES.contains(share));
         (!announces).then_some(action)
     }
 

@@ -19,11 +19,12 @@ use godwit_sock::{SocketView, StreamPosition, connection_of, netns_cookie_of, so
 use godwit_wire::FlowKey;
 use godwit_wire::app::region::Connection;
 
+use super::Office;
 use super::client::Client;
 use super::counts::Fault;
 use super::ledger::{Claim, Next, Standing, judge};
-use super::{Office, lock};
 use crate::clock;
+use crate::locks::lock;
 
 /// Who may be asked how often in one look at all connections: a look must not take long.
 pub(super) const QUESTIONS: u32 = 128;

@@ -15,8 +15,8 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::account::{Account, Budget, Weight};
 use super::closing::Foreign;
 use super::ledger::{Doubts, Shown};
-use super::lock;
 use super::region::{Patience, Region};
+use crate::locks::lock;
 
 /// Listeners that one process may have.
 pub(super) const MAX_LISTENERS: usize = 64;

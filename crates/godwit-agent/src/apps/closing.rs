@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::lock;
+use crate::locks::lock;
 use crate::realtime::be_ordinary;
 
 /// Threads that close for one account at a time.

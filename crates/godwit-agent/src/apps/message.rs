@@ -17,8 +17,9 @@ use super::closing::Foreign;
 use super::counts::Fault;
 use super::ledger::Standing;
 use super::region::Patience;
-use super::{ANSWER, Answer, Asked, Bell, Desk, Held, Office, lock};
+use super::{ANSWER, Answer, Asked, Bell, Desk, Held, Office};
 use crate::clock;
+use crate::locks::lock;
 
 /// A process that says that it has a connection, where, and what it says of it.
 pub(super) type Holder = (Arc<Client>, u32, Connection);

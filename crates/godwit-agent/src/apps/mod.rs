@@ -39,7 +39,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use godwit_core::MonoTime;
@@ -58,6 +58,7 @@ pub use offer::Offer;
 pub use take::{Bell, Take};
 
 use crate::input::Inbox;
+use crate::locks::lock;
 
 use claims::QUESTIONS;
 use client::Client;
@@ -429,8 +430,4 @@ fn file_of(bytes: &[u8]) -> Result<File, HandoffRefusal> {
     let written = file.write_all(bytes);
     written.map_err(|_| HandoffRefusal::NoCapacity)?;
     Ok(file)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,8 @@ use godwit_wire::{FlowKey, HandoffRefusal};
 
 use super::client::Client;
 use super::message::{Question, Terms};
-use super::{ANSWER, Apps, file_of, lock};
+use super::{ANSWER, Apps, file_of};
+use crate::locks::lock;
 
 /// How often a process is looked at that has no room.
 const ROOM: Duration = Duration::from_millis(1);

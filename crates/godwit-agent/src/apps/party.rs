@@ -8,7 +8,8 @@ use godwit_wire::app::region::SlotState;
 
 use super::message::PatienceOfAll;
 use super::region::Patience;
-use super::{Apps, Held, Office, lock};
+use super::{Apps, Held, Office};
+use crate::locks::lock;
 
 /// Which connections somebody wants to take together.
 #[derive(Debug, Default)]

@@ -14,7 +14,8 @@ use godwit_wire::{FlowKey, HandoffRefusal};
 
 use super::client::Client;
 use super::message::{Question, Terms};
-use super::{ANSWER, Answer, AppSnapshot, Apps, Held, Taken, lock};
+use super::{ANSWER, Answer, AppSnapshot, Apps, Held, Taken};
+use crate::locks::lock;
 
 #[cfg(test)]
 mod tests;

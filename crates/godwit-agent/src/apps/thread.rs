@@ -13,6 +13,7 @@ use godwit_wire::app::{AppMessage, AppRefusal, MAX_MESSAGE, MAX_VERSION, MIN_VER
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 
+use super::Office;
 use super::account::{Account, Accounts};
 use super::client::Client;
 use super::closing::Foreign;
@@ -20,7 +21,7 @@ use super::counts::Fault;
 use super::listener::AppSocket;
 use super::region::Region;
 use super::take::Bell;
-use super::{Office, lock};
+use crate::locks::lock;
 use crate::realtime::{Urgency, prefer};
 
 /// How long a process may take to say who it is.

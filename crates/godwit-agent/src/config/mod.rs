@@ -14,6 +14,7 @@ mod keyword;
 mod legacy;
 mod lines;
 mod mask;
+mod plain;
 mod policy;
 mod reader;
 mod rule;
@@ -25,7 +26,6 @@ mod tests;
 mod units;
 mod value;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,7 @@ pub use keyword::{
 };
 pub(crate) use legacy::Places;
 pub use lines::Line;
+pub use plain::{InterfaceName, Seed};
 pub use policy::{PolicyConfig, ProgramConfig};
 pub use rule::RuleConfig;
 pub use sections::DEFAULT_RUN_DIR;
@@ -132,16 +133,6 @@ pub struct DirectorConfig {
     pub grace: Duration,
 }
 
-/// What a director's hash of flows begins with. Who knows it can choose who serves him.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Seed(pub u64);
-
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seed(..)")
-    }
-}
-
 /// The `[tls]` section, paths made absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsPaths {
@@ -180,10 +171,6 @@ pub struct DetectConfig {
 
 /// A majority of two is both: then nobody may take over from the other.
 const MIN_VOTERS: usize = 3;
-
-/// The name of a network interface, as the kernel allows it (1 to 15 bytes).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InterfaceName(String);
 
 impl Config {
     /// Reads and checks a file.
@@ -361,18 +348,5 @@ impl Config {
     pub(crate) fn is_ward(&self, share: ShareId) -> bool {
         let mut homes = self.homes();
         homes.any(|(id, it, home)| id == share && it.is_ring() && home != self.node.name)
-    }
-}
-
-impl InterfaceName {
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for InterfaceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
     }
 }

@@ -7,9 +7,9 @@ use godwit_core::director::TableSize;
 use godwit_wire::{MacAddr, NodeName};
 use toml::de::DeValue;
 
+use super::plain::{InterfaceName, Seed};
 use super::reader::{Item, Place};
 use super::units::{self, Bytes, Fraction};
-use super::{InterfaceName, Seed};
 
 /// A raw value, as far as the conversions need to see it.
 pub(super) struct Value<'a>(pub(super) &'a DeValue<'a>);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::{Done, Refusal, Request, RunningFile, StopReason};
-use crate::director::BackendDrain;
+use crate::directed::BackendDrain;
 use crate::flows::Flows;
 use crate::moves::{FlowMoves, MoveReport};
 use crate::status::Status;

@@ -19,11 +19,10 @@ use tokio::time::{sleep, timeout};
 use super::{Done, Refusal, Request, Restorer, RunningFile};
 use crate::config::Config;
 use crate::descriptors::{Reserve, is_shortage};
-use crate::director::DrainWish;
-use crate::driver::{FlowWish, Wish};
+use crate::directed::DrainWish;
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
-use crate::moves::{Part, Selection};
+use crate::moves::{FlowWish, Part, Selection, Wish};
 use crate::reload::Reloads;
 
 /// How often is looked whether the socket is there.

@@ -8,6 +8,7 @@ use godwit_core::director::{Fellow, Holder};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, FlowKey, Role, ShareClaim, ShareId};
 
+use super::extent::others;
 use crate::config::{Config, PeerRole};
 
 /// The share that heartbeats of directors speak of: their hold on the addresses. No service
@@ -126,10 +127,4 @@ impl Fellows {
         let dues = [self.holder.poll_timeout(), tells.then_some(self.reminder)];
         dues.into_iter().flatten().min()
     }
-}
-
-/// The other directors of the file.
-pub(super) fn others(config: &Config) -> impl Iterator<Item = PeerId> {
-    let numbered = (0..).map(PeerId).zip(config.others());
-    numbered.filter_map(|(id, peer)| (peer.role == PeerRole::Director).then_some(id))
 }

@@ -15,13 +15,14 @@ use super::backends::{Backends, serving};
 use super::fellows::Fellows;
 use super::install::{Installed, Remains};
 use super::place::{Followed, Place};
-use super::report::{BackendDrain, DirectorReport, DrainWish};
 use super::tables::Tables;
 use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, DirectorConfig};
+use crate::directed::{BackendDrain, DirectorReport, DrainWish};
 use crate::driver::neighbours::Resolver;
 use crate::edge::Edge;
+use crate::facts::Seen;
 use crate::flows::Flows;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Inputs, Query};
@@ -29,7 +30,7 @@ use crate::membership::{self, Life, node_config, take_leave};
 use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
-use crate::surroundings::{FactBoard, Seen};
+use crate::surroundings::FactBoard;
 use crate::tagging::Tagging;
 
 /// Longest wait; nothing depends on it.

@@ -12,15 +12,11 @@ use godwit_sock::{FrameSender, Interface, added_addresses};
 use godwit_wire::Endpoint;
 
 use super::backends::Backends;
-use super::fellows::others;
+use super::extent::{has_fellows, others, room};
 use super::shared::spawn_reader;
 use crate::config::{Config, DirectorConfig, Hook};
 use crate::driver::{DetachError, InstallError, addresses, pin_name};
 use crate::input::Inbox;
-
-/// Services there is room for without a new map; more double it. A service's room can't be
-/// changed as long as there are connections.
-const SERVICES: usize = 8;
 
 /// A director whose program is in the path.
 pub(super) struct Installed {
@@ -71,17 +67,6 @@ fn look_at(config: &Config) -> Result<(DirectorConfig, Interface), InstallError>
         may_answer(&interface.name)?;
     }
     Ok((own, interface))
-}
-
-/// Services there is room for in the program's tables.
-pub(crate) fn room(config: &Config) -> u32 {
-    let services = config.directed().count().max(SERVICES).next_power_of_two();
-    u32::try_from(services).unwrap_or(u32::MAX)
-}
-
-/// Whether there are directors besides this one.
-pub(crate) fn has_fellows(config: &Config) -> bool {
-    others(config).next().is_some()
 }
 
 impl Installed {
@@ -303,7 +288,7 @@ pub(super) fn detach(config: &Config) -> Result<bool, InstallOrDetach> {
 }
 
 /// Either kind of failure.
-pub(super) type InstallOrDetach = crate::run::AgentError;
+pub(super) type InstallOrDetach = crate::agent_error::AgentError;
 
 /// The folder of this director's pins: no agent's, should the node have been a server.
 fn pins(config: &Config) -> Result<String, InstallError> {

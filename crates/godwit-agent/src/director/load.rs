@@ -10,8 +10,8 @@ use godwit_sock::{Interface, netns_cookie};
 use godwit_wire::{Endpoint, MacAddr, NodeName, TcpFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::agent_error::AgentError;
 use crate::driver::InstallError;
-use crate::run::AgentError;
 
 /// As many as a table by default has room for entries.
 const FLOWS: u32 = 1_000_000;

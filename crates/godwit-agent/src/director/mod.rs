@@ -5,14 +5,11 @@
 //! ([`Roster`](godwit_core::director::Roster)). While no director runs the program goes
 //! on with what it was told last, and the next one goes on from there.
 //!
-//! | thread | owner of | ends |
-//! |---|---|---|
-//! | `gw-director` | this, the node, the tables | after [`Input::Stop`](crate::input::Input::Stop) |
-//! | `gw-neighbours` | where back-ends are on the link | when this has ended |
-//! | `gw-devices` | nothing: it tells of changes of the interface | when this has ended |
-//! | `gw-exceptions` | nothing: it tells what the program writes down of connections | when this has ended |
+//! Its thread, `gw-director`, owns this, the node and the tables. Others, which own nothing of
+//! it, tell it of back-ends, of the interface and of connections (`docs/threads.md`).
 
 mod backends;
+mod extent;
 mod fellows;
 mod front;
 mod install;
@@ -30,6 +27,7 @@ use std::thread::JoinHandle;
 
 use godwit_wire::GoodbyeReason;
 
+use crate::agent_error::{AgentError, GIVEN_UP};
 use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::driver::InstallError;
@@ -42,16 +40,14 @@ use crate::places::Places;
 use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::reload::Fresh;
-use crate::run::{AgentError, GIVEN_UP};
 use crate::undo::Step;
 use watch::spawn_watch;
 
+pub(crate) use extent::{has_fellows, room};
 use front::Front;
 use install::{Installed, Remains};
-pub(crate) use install::{has_fellows, room};
 
 pub use load::{FrameCosts, frame_costs};
-pub use report::{BackendDrain, BackendReport, DirectedReport, DirectorReport, DrainWish};
 
 /// Runs a director until a signal or a command ends it.
 ///

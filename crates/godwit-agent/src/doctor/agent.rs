@@ -1,10 +1,11 @@
 //! What the agent says that runs with this configuration: it sees what no single look does,
 //! such as paths to other servers and files that differ.
 
+use godwit_sock::netns_cookie;
+
 use super::{Check, Level};
 use crate::config::Config;
 use crate::control::{Client, ClientError, FindError, find};
-use crate::netns_cookie;
 
 const NAME: &str = "agent";
 

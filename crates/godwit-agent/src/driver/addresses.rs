@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use godwit_sock::{add_address, added_addresses, remove_address};
 use godwit_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourAdvertisement, ShareId};
 
-use super::Driver;
+use super::ground::Ground;
 
 /// Loopback is the first interface of every network namespace.
 const LOOPBACK: u32 = 1;
@@ -45,23 +45,21 @@ pub(super) const fn home(ifindex: u32, address: IpAddr) -> u32 {
     }
 }
 
-impl Driver {
-    /// Gratuitous ARP in both forms (RFC 5227 section 3), unsolicited neighbour
-    /// advertisements (RFC 4861 section 7.2.6).
-    pub(super) fn announce(&self, share: ShareId) {
-        let Some(share) = self.shares.get(share) else {
-            return;
-        };
-        let mac = share.entry.group.unwrap_or(self.mac);
-        for frame in share
-            .addresses
-            .iter()
-            .flat_map(|address| announcements(*address, mac))
-        {
-            let frame = from_mac(frame, self.mac);
-            if let Err(error) = self.frames.send(&frame) {
-                tracing::warn!(service = share.name, error = %error, "address not announced");
-            }
+/// Gratuitous ARP in both forms (RFC 5227 section 3), unsolicited neighbour
+/// advertisements (RFC 4861 section 7.2.6).
+pub(super) fn announce(ground: &Ground, share: ShareId) {
+    let Some(share) = ground.shares.get(share) else {
+        return;
+    };
+    let mac = share.entry.group.unwrap_or(ground.voice.mac);
+    for frame in share
+        .addresses
+        .iter()
+        .flat_map(|address| announcements(*address, mac))
+    {
+        let frame = from_mac(frame, ground.voice.mac);
+        if let Err(error) = ground.voice.frames.send(&frame) {
+            tracing::warn!(service = share.name, error = %error, "address not announced");
         }
     }
 }

@@ -19,8 +19,9 @@ use godwit_core::share::State;
 use godwit_core::{EndReason, Event, EventKind};
 use godwit_wire::ShareId;
 
-use super::resets::{ResetReason, Resets};
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::resets::{ResetReason, Resets, tell_resets};
+use super::segments;
 use crate::clock;
 
 /// As many are remembered of each share, some 4 MiB. Clients of the others are reset when
@@ -84,44 +85,48 @@ pub(super) fn is_bereft(flow: &FlowState, reason: EndReason) -> bool {
     reason == EndReason::NobodyOwns && !is_over
 }
 
-impl Driver {
-    /// Clients of a share that this node begins anew are told, if it knows them.
-    pub(super) fn note_beginning(&mut self, event: &Event) {
-        let EventKind::Share {
-            share,
-            news: ShareNews::RoleChanged { prev, state, .. },
-        } = event.kind
-        else {
-            return;
-        };
-        let known = self.shares.get_mut(share);
-        let lost = known.and_then(|known| known.bereft.follow(prev, state));
-        if let Some((flows, more)) = lost {
-            // Nothing is said before this node owns.
-            self.finish_dismissals();
-            self.reset_bereft(share, &flows, more);
-        }
-    }
+/// What was remembered of a share that this node begins anew.
+#[derive(Debug)]
+pub(super) struct Lost {
+    share: ShareId,
+    flows: Vec<FlowState>,
+    more: u64,
+}
 
-    fn reset_bereft(&mut self, share: ShareId, flows: &[FlowState], more: u64) {
-        let now = clock::now();
-        for flow in flows {
-            self.speak(flow, segments::reset(flow));
-            if flow.twin {
-                self.speak(flow, segments::last_probe(flow, now));
-            }
+/// Follows a change of this node's part. The clients of what is given back are to be told
+/// ([`tell`]).
+pub(super) fn note_beginning(ground: &mut Ground, event: &Event) -> Option<Lost> {
+    let EventKind::Share {
+        share,
+        news: ShareNews::RoleChanged { prev, state, .. },
+    } = event.kind
+    else {
+        return None;
+    };
+    let known = ground.shares.get_mut(share)?;
+    let (flows, more) = known.bereft.follow(prev, state)?;
+    Some(Lost { share, flows, more })
+}
+
+/// Resets the connections; this node owns the share.
+pub(super) fn tell(ground: &mut Ground, Lost { share, flows, more }: &Lost) {
+    let now = clock::now();
+    for flow in flows {
+        ground.speak(flow, segments::reset(flow));
+        if flow.twin {
+            ground.speak(flow, segments::last_probe(flow, now));
         }
-        let count = more.saturating_add(flows.len() as u64);
-        let reason = ResetReason::BegunAnew;
-        tracing::info!(
-            share = share.0,
-            count,
-            "connections of before the beginning are reset"
-        );
-        let mut resets = Resets::default();
-        resets.count_many(reason, count);
-        self.tell_resets(share, &resets);
     }
+    let count = more.saturating_add(flows.len() as u64);
+    let reason = ResetReason::BegunAnew;
+    tracing::info!(
+        share = share.0,
+        count,
+        "connections of before the beginning are reset"
+    );
+    let mut resets = Resets::default();
+    resets.count_many(reason, count);
+    tell_resets(ground, *share, &resets);
 }
 
 #[cfg(test)]

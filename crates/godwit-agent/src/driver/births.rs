@@ -90,12 +90,12 @@ impl Driver {
             refused.set(!fits);
             fits.then_some(place)
         };
-        let Some(exported) = self.apps.exported_of(flow.id.key, choose) else {
+        let Some(exported) = self.ground.apps.exported_of(flow.id.key, choose) else {
             return if refused.get() { Err(NoRoom) } else { Ok(None) };
         };
         let commit = exported.place.kind == SnapshotKind::Commit;
         Ok(Some(Parcel {
-            commit: commit.then(|| self.exports.next_number()),
+            commit: commit.then(|| self.snapshots.exports.next_number()),
             exported,
             output: Vec::new(),
         }))
@@ -104,7 +104,7 @@ impl Driver {
     /// One that finds no room on the way to the standby goes later.
     fn fits(&self, place: &SnapshotPlace) -> bool {
         let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-        let under_way = self.exports.under_way();
+        let under_way = self.snapshots.exports.under_way();
         under_way.has_room(Urgency::Ordinary, length)
     }
 
@@ -122,9 +122,12 @@ impl Driver {
         restore: &Restore,
     ) {
         let begins = (restore.record.id.irs + 1, restore.record.iss + 1);
-        self.awaited_twins.note_end(restore.flow());
-        if !self.is_kept(share) || (restore.base, restore.base_ack) == begins {
-            return self.restore_twin(share, generation, restore);
+        self.snapshots.awaited_twins.note_end(restore.flow());
+        if !self.ground.is_kept(share) || (restore.base, restore.base_ack) == begins {
+            return self
+                .twins
+                .replays
+                .restore_twin(&mut self.ground, share, generation, restore);
         }
         let restore = restore.clone();
         let birth = Birth {
@@ -132,27 +135,34 @@ impl Driver {
             generation,
             restore,
         };
-        self.awaited_twins.0.insert(birth.restore.flow(), birth);
+        self.snapshots
+            .awaited_twins
+            .0
+            .insert(birth.restore.flow(), birth);
     }
 
     /// Makes the twin that begins at this snapshot; the keeper has that first. It comes
     /// right behind the word of the twin, so another one says that there will be none.
     /// Gives back what is for a twin that is there.
     pub(super) fn bear(&mut self, flow: FlowId, parcel: Parcel) -> Option<Parcel> {
-        let birth = self.awaited_twins.0.remove(&flow);
-        match (birth.filter(|birth| birth.is_at(&parcel)), &self.keeper) {
+        let birth = self.snapshots.awaited_twins.0.remove(&flow);
+        match (
+            birth.filter(|birth| birth.is_at(&parcel)),
+            &self.snapshots.keeper,
+        ) {
             (Some(birth), Some(keeper)) => {
                 keeper.bear(flow, parcel);
-                self.restore_twin(birth.share, birth.generation, &birth.restore);
+                let (share, generation) = (birth.share, birth.generation);
+                self.twins.replays.restore_twin(
+                    &mut self.ground,
+                    share,
+                    generation,
+                    &birth.restore,
+                );
                 None
             }
             (Some(_) | None, _) => Some(parcel),
         }
-    }
-
-    /// Whether twins of that share stand at their servers' snapshots.
-    pub(super) fn is_kept(&self, share: ShareId) -> bool {
-        self.shares.get(share).is_some_and(|share| share.kept)
     }
 }
 

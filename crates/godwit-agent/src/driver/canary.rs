@@ -30,7 +30,8 @@ use nix::sys::socket::{
     sockopt,
 };
 
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::segments;
 use crate::config::ServiceConfig;
 use crate::realtime::be_ordinary;
 
@@ -183,117 +184,105 @@ impl Path {
     }
 }
 
-impl Driver {
+impl Canaries {
     /// Looks at what came back, and sends the next ones.
-    pub(super) fn send_canaries(&mut self, now: MonoTime) {
-        let wanted: BTreeSet<Key> = self.wanted_paths();
-        self.canaries.paths.retain(|key, _| wanted.contains(key));
-        self.canaries.turn.retain(|key| wanted.contains(key));
+    pub(super) fn send_canaries(&mut self, ground: &mut Ground, now: MonoTime) {
+        let wanted: BTreeSet<Key> = self.wanted_paths(ground);
+        self.paths.retain(|key, _| wanted.contains(key));
+        self.turn.retain(|key| wanted.contains(key));
         for key in wanted {
-            if !self.canaries.turn.contains(&key) {
-                self.canaries.turn.push_back(key);
+            if !self.turn.contains(&key) {
+                self.turn.push_back(key);
             }
         }
-        for _ in 0..self.canaries.turn.len().min(PER_ROUND) {
-            let Some(key) = self.canaries.turn.pop_front() else {
+        for _ in 0..self.turn.len().min(PER_ROUND) {
+            let Some(key) = self.turn.pop_front() else {
                 break;
             };
-            self.canaries.turn.push_back(key);
-            match self.address_of(key) {
-                Some(address) if self.canaries.origins.towards(address).is_some() => {
-                    self.judge_path(key, now);
-                    self.ask_path(key, address);
+            self.turn.push_back(key);
+            match address_of(ground, key) {
+                Some(address) if self.origins.towards(address).is_some() => {
+                    self.judge_path(ground, key, now);
+                    self.ask_path(ground, key, address);
                 }
                 // Without an address of its own in a family this node can ask nothing.
-                _ => self
+                _ => ground
                     .node
                     .handle_proof(key.0, key.1, key.2, Proof::Born, now),
             }
         }
-        let mut paths = self.canaries.paths.values();
+        let mut paths = self.paths.values();
         let pause = if paths.any(|path| path.youth > 0) {
             HASTE
         } else {
             ROUND
         };
-        self.canaries.due = now.saturating_add(pause);
+        self.due = now.saturating_add(pause);
     }
 
     /// The addresses that canaries come from may have changed.
-    pub(super) fn follow_origins(&mut self) {
-        let services: Vec<IpAddr> = self
+    pub(super) fn follow_origins(&mut self, ground: &Ground) {
+        let services: Vec<IpAddr> = ground
             .config
             .own_shares()
             .flat_map(|(_, service)| service.ips())
             .collect();
-        if let Ok(interface) = Interface::by_name(self.config.node.interface.as_str()) {
-            self.canaries.origins = Origins {
+        if let Ok(interface) = Interface::by_name(ground.config.node.interface.as_str()) {
+            self.origins = Origins {
                 v4: interface.own_v4(&services),
                 v6: interface.own_v6(&services),
             };
         }
     }
 
-    fn wanted_paths(&self) -> BTreeSet<Key> {
-        let asked = self.node.to_prove();
+    fn wanted_paths(&self, ground: &Ground) -> BTreeSet<Key> {
+        let asked = ground.node.to_prove();
         let paths = asked.flat_map(|(share, peer)| {
-            let count = self.service_of(share).map_or(0, ServiceConfig::paths);
+            let count = service_of(ground, share).map_or(0, ServiceConfig::paths);
             (0..count).map(move |path| (share, peer, path))
         });
         paths.collect()
     }
 
-    fn judge_path(&mut self, key: Key, now: MonoTime) {
+    fn judge_path(&mut self, ground: &mut Ground, key: Key, now: MonoTime) {
         let (share, peer, number) = key;
-        if self.shares.mac(peer).is_none() {
-            if self.canaries.unresolved.insert((share, peer)) {
-                let name = self.name_of(share);
-                self.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
-                self.resolver.hurry();
+        if ground.shares.mac(peer).is_none() {
+            if self.unresolved.insert((share, peer)) {
+                let name = ground.name_of(share);
+                ground.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
+                ground.resolver.hurry();
             }
-            return self
+            return ground
                 .node
                 .handle_proof(share, peer, number, Proof::NotHeard, now);
         }
-        self.canaries.unresolved.remove(&(share, peer));
-        let Some(path) = self.canaries.paths.get_mut(&key) else {
+        self.unresolved.remove(&(share, peer));
+        let Some(path) = self.paths.get_mut(&key) else {
             return;
         };
-        let proof = match self.datapath.canaries.answer(path.slot) {
+        let proof = match ground.datapath.canaries.answer(path.slot) {
             Ok(answer) => path.judge(answer),
             Err(error) => return tracing::warn!(%error, "can't look for canaries"),
         };
-        self.node.handle_proof(share, peer, number, proof, now);
+        ground.node.handle_proof(share, peer, number, proof, now);
     }
 
-    fn service_of(&self, share: ShareId) -> Option<&ServiceConfig> {
-        let mut shares = self.config.own_shares();
-        shares.find_map(|(id, service)| (id == share).then_some(service))
-    }
-
-    fn address_of(&self, (share, _, path): Key) -> Option<SocketAddr> {
-        let service = self.service_of(share)?;
-        service.addresses.get(usize::from(path)).copied()
-    }
-
-    fn ask_path(&mut self, key: Key, address: SocketAddr) {
+    fn ask_path(&mut self, ground: &mut Ground, key: Key, address: SocketAddr) {
         let (share, peer, _) = key;
-        let (Some(mac), Some(origin)) = (
-            self.shares.mac(peer),
-            self.canaries.origins.towards(address),
-        ) else {
+        let (Some(mac), Some(origin)) = (ground.shares.mac(peer), self.origins.towards(address))
+        else {
             return;
         };
         // The network itself copies what clients say to the group.
-        let group = self.service_of(share).and_then(ServiceConfig::group);
-        if !self.canaries.paths.contains_key(&key) && !self.open_path(key, mac) {
+        let group = service_of(ground, share).and_then(ServiceConfig::group);
+        if !self.paths.contains_key(&key) && !self.open_path(ground, key, mac) {
             return;
         }
-        let Some(slot) = self.canaries.paths.get(&key).map(|path| path.slot) else {
+        let Some(slot) = self.paths.get(&key).map(|path| path.slot) else {
             return;
         };
-        let first = self.canaries.nonce(slot);
-        let Some(path) = self.canaries.paths.get_mut(&key) else {
+        let first = self.nonce(slot);
+        let Some(path) = self.paths.get_mut(&key) else {
             return;
         };
         let nonce = path.next(first);
@@ -301,23 +290,25 @@ impl Driver {
         path.ask(nonce);
         let client = Endpoint::from(SocketAddr::new(origin, path.port));
         let to = group.unwrap_or(mac);
-        let asked = self.datapath.canaries.ask(path.slot, mac, path.nonces);
+        let asked = ground.datapath.canaries.ask(path.slot, mac, path.nonces);
         let packet = canary(client, address.into(), nonce).to_packet();
         let sent = packet.map(|packet| {
-            self.canary_frames
-                .send(&segments::frame(to, self.mac, &packet))
+            ground
+                .voice
+                .canary_frames
+                .send(&segments::frame(to, ground.voice.mac, &packet))
         });
         if let (Err(error), _) | (_, Ok(Err(error))) = (asked.map_err(io::Error::other), sent) {
             tracing::debug!(%error, share = share.0, "canary not sent");
         }
     }
 
-    fn open_path(&mut self, key: Key, mac: MacAddr) -> bool {
-        let Some(slot) = self.canaries.free_slot() else {
+    fn open_path(&mut self, ground: &Ground, key: Key, mac: MacAddr) -> bool {
+        let Some(slot) = self.free_slot() else {
             return false;
         };
-        let seen = self.datapath.canaries.answer(slot).unwrap_or_default();
-        let port = u16::try_from(self.canaries.draw() % u32::from(CANARY_PORTS)).unwrap_or(0);
+        let seen = ground.datapath.canaries.answer(slot).unwrap_or_default();
+        let port = u16::try_from(self.draw() % u32::from(CANARY_PORTS)).unwrap_or(0);
         let path = Path {
             slot,
             mac,
@@ -326,9 +317,19 @@ impl Driver {
             port,
             youth: YOUTH,
         };
-        self.canaries.paths.insert(key, path);
+        self.paths.insert(key, path);
         true
     }
+}
+
+fn service_of(ground: &Ground, share: ShareId) -> Option<&ServiceConfig> {
+    let mut shares = ground.config.own_shares();
+    shares.find_map(|(id, service)| (id == share).then_some(service))
+}
+
+fn address_of(ground: &Ground, (share, _, path): Key) -> Option<SocketAddr> {
+    let service = service_of(ground, share)?;
+    service.addresses.get(usize::from(path)).copied()
 }
 
 /// What looks like the third ACK of a handshake.

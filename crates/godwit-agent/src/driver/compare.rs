@@ -5,32 +5,30 @@ use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Phase};
 use godwit_core::MonoTime;
-use godwit_core::twin::compare::{Answer, Finding, compare_sums};
+use godwit_core::twin::compare::{Answer, Comparisons, Finding, compare_sums};
 use godwit_wire::{FlowId, Role, Said, ShareId};
 
-use super::Driver;
+use super::ground::Ground;
 
-impl Driver {
-    /// Looks at the twins that a comparison is due for.
-    pub(super) fn compare(&mut self, now: MonoTime) {
-        if !self.comparisons.is_due(now) {
-            return;
-        }
-        if self.node.peer_status().any(|peer| peer.config_differs) {
-            // With other masks there are other sums.
-            self.comparisons.forget_all();
-            return;
-        }
-        let (shares, config, datapath) = (&self.shares, &self.config, &self.datapath);
-        let limits = |id: ShareId| -> Option<Duration> {
-            let shadow = shares.get(id)?.entry.role == Role::Shadow;
-            let (_, service) = config.shares().find(|(share, _)| *share == id)?;
-            shadow.then_some(service.divergence_limit)
-        };
-        let look = |flow, said| look(datapath, flow, said);
-        for (share, flow, reason) in self.comparisons.judge(look, limits, now) {
-            self.node.handle_divergence(share, flow, reason, now);
-        }
+/// Looks at the twins that a comparison is due for.
+pub(super) fn compare(ground: &mut Ground, comparisons: &mut Comparisons, now: MonoTime) {
+    if !comparisons.is_due(now) {
+        return;
+    }
+    if ground.node.peer_status().any(|peer| peer.config_differs) {
+        // With other masks there are other sums.
+        comparisons.forget_all();
+        return;
+    }
+    let (shares, config, datapath) = (&ground.shares, &ground.config, &ground.datapath);
+    let limits = |id: ShareId| -> Option<Duration> {
+        let shadow = shares.get(id)?.entry.role == Role::Shadow;
+        let (_, service) = config.shares().find(|(share, _)| *share == id)?;
+        shadow.then_some(service.divergence_limit)
+    };
+    let look = |flow, said| look(datapath, flow, said);
+    for (share, flow, reason) in comparisons.judge(look, limits, now) {
+        ground.node.handle_divergence(share, flow, reason, now);
     }
 }
 

@@ -5,55 +5,42 @@ use std::net::IpAddr;
 
 use godwit_wire::{MacAddr, Role};
 
-use super::Driver;
+use super::addresses::announce;
+use super::ground::Ground;
 
-impl Driver {
-    /// The service interface is another one now, or has another MAC address. The data
-    /// path knows already.
-    pub(super) fn follow_place(&mut self, ifindex: u32, mac: MacAddr) {
-        (self.ifindex, self.mac) = (ifindex, mac);
-        // First of all: what peers send here goes there.
-        self.resolver.places.tell_all(mac, &self.peers);
-        self.peers.flush();
-        self.segments.follow(ifindex);
-        self.apps.follow(ifindex);
-        self.follow_origins();
-        for frames in [
-            &self.frames,
-            &*self.injected,
-            &*self.replayed,
-            &self.canary_frames,
-            &self.settled,
-        ] {
-            if let Err(error) = frames.follow(ifindex) {
-                tracing::warn!(%error, "frames don't leave by the service interface");
-            }
-        }
-        let (mac, interface) = (mac.to_string(), self.config.node.interface.to_string());
-        let fields = [("interface", interface.as_str()), ("mac", mac.as_str())];
-        self.events.publish_own("interface_changed", true, fields);
-        self.resolver.hurry();
+/// The service interface is another one now, or has another MAC address. The data
+/// path knows already.
+pub(super) fn follow_place(ground: &mut Ground, ifindex: u32, mac: MacAddr) {
+    // First of all: what peers send here goes there.
+    ground.resolver.places.tell_all(mac, &ground.peers);
+    ground.peers.flush();
+    ground.voice.follow(ifindex, mac);
+    ground.apps.follow(ifindex);
+    let (mac, interface) = (mac.to_string(), ground.config.node.interface.to_string());
+    let fields = [("interface", interface.as_str()), ("mac", mac.as_str())];
+    ground.events.publish_own("interface_changed", true, fields);
+    ground.resolver.hurry();
+}
+
+/// Says where the services are that this node owns.
+pub(super) fn announce_owned(ground: &Ground) {
+    let owned = ground.shares.iter();
+    let owned = owned.filter(|(_, share)| share.entry.role == Role::Owner);
+    for (id, _) in owned {
+        announce(ground, id);
     }
+}
 
-    /// Says where the services are that this node owns.
-    pub(super) fn announce_owned(&self) {
-        let owned = self.shares.iter();
-        let owned = owned.filter(|(_, share)| share.entry.role == Role::Owner);
-        for (id, _) in owned {
-            self.announce(id);
-        }
-    }
-
-    /// Answers who claims an address of a service: it is here, if it is.
-    pub(super) fn defend(&self, address: IpAddr, mac: MacAddr) {
-        let (at, by) = (address.to_string(), mac.to_string());
-        let fields = [("address", at.as_str()), ("mac", by.as_str())];
-        self.events.publish_own("address_conflict", true, fields);
-        let of_it = self.shares.iter().filter(|(_, share)| {
-            share.entry.role == Role::Owner && share.addresses.contains(&address)
-        });
-        for (id, _) in of_it {
-            self.announce(id);
-        }
+/// Answers who claims an address of a service: it is here, if it is.
+pub(super) fn defend(ground: &Ground, address: IpAddr, mac: MacAddr) {
+    let (at, by) = (address.to_string(), mac.to_string());
+    let fields = [("address", at.as_str()), ("mac", by.as_str())];
+    ground.events.publish_own("address_conflict", true, fields);
+    let of_it = ground
+        .shares
+        .iter()
+        .filter(|(_, share)| share.entry.role == Role::Owner && share.addresses.contains(&address));
+    for (id, _) in of_it {
+        announce(ground, id);
     }
 }

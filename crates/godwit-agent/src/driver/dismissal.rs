@@ -9,12 +9,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use godwit_core::{Action, EndReason};
+use godwit_core::{Action, EndReason, ShareAction};
 use godwit_sock::Destroyer;
 use godwit_wire::{FlowId, Role, ShareId};
 
-use super::Driver;
 use super::bereft::is_bereft;
+use super::ground::Ground;
 use super::twins::{find, forget, note};
 
 /// Sockets that are ended before the driver looks up: about two milliseconds.
@@ -46,10 +46,10 @@ impl Dismissals {
     /// Whether this node has won a share whose sockets are still being ended. What it
     /// says about leases then may be that it gives that one back: not before it has
     /// begun, and ended, to speak under it.
-    fn keep_a_voice_waiting(&self) -> bool {
+    pub(super) fn keep_a_voice_waiting(&self) -> bool {
         let mut waiting = self.under_way.values().flat_map(|it| &it.then);
         let owner = Role::Owner;
-        waiting.any(|action| matches!(action, Action::SetShare { role, .. } if *role == owner))
+        waiting.any(|action| matches!(action, Action::Share(_, ShareAction::Set { role, .. }) if *role == owner))
     }
 
     /// Keeps back what has to wait; gives back what need not.
@@ -81,13 +81,19 @@ impl Dismissals {
     }
 }
 
-impl Driver {
-    /// Begins to end every socket of a share. The resets of our kernel go nowhere.
-    pub(super) fn dismiss(&mut self, share: ShareId, reason: EndReason) {
+impl Dismissals {
+    /// Begins to end every socket of a share, and gives back what has waited for that. The resets of our kernel go nowhere.
+    #[must_use]
+    pub(super) fn dismiss(
+        &mut self,
+        ground: &mut Ground,
+        share: ShareId,
+        reason: EndReason,
+    ) -> VecDeque<Action> {
         let mut flows = Vec::new();
-        let known = self.shares.get_mut(share);
+        let known = ground.shares.get_mut(share);
         let mut bereft = known.map(|known| &mut known.bereft);
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = ground.datapath.flows.for_each(|flow| {
             if flow.share == share {
                 flows.push(flow.id);
                 if let Some(bereft) = bereft.as_mut().filter(|_| is_bereft(&flow, reason)) {
@@ -99,23 +105,24 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows to end");
         }
         if flows.is_empty() {
-            return;
+            return VecDeque::new();
         }
         let (count, reason) = (flows.len(), reason.as_str());
         tracing::info!(share = share.0, count, reason, "ending sockets");
-        self.dismissals.begin(share, flows);
+        self.begin(share, flows);
         // With few of them that was it.
-        self.go_on_dismissing();
+        self.go_on(ground)
     }
 
-    /// Ends some more.
-    pub(super) fn go_on_dismissing(&mut self) {
-        let Some((share, flows, then)) = self.dismissals.next() else {
-            return;
+    /// Ends some more. What is given back has waited for the last of them.
+    #[must_use]
+    pub(super) fn go_on(&mut self, ground: &Ground) -> VecDeque<Action> {
+        let Some((share, flows, then)) = self.next() else {
+            return VecDeque::new();
         };
-        match Destroyer::open(self.ifindex) {
+        match Destroyer::open(ground.voice.ifindex) {
             Ok(destroyer) => {
-                let is_there = |it: &&FlowId| find(&self.datapath, share, **it).is_some();
+                let is_there = |it: &&FlowId| find(&ground.datapath, share, **it).is_some();
                 for flow in flows.iter().filter(is_there) {
                     note(flow.key, destroyer.destroy(flow.key));
                 }
@@ -126,25 +133,9 @@ impl Driver {
             }
         }
         for flow in flows {
-            forget(&self.datapath, share, flow);
+            forget(&ground.datapath, share, flow);
         }
-        for action in then {
-            self.carry_out(action);
-        }
-    }
-
-    /// Before something is said about leases.
-    pub(super) fn settle_dismissals(&mut self) {
-        if self.dismissals.keep_a_voice_waiting() {
-            self.finish_dismissals();
-        }
-    }
-
-    /// At the end of the agent nothing is left for later.
-    pub(super) fn finish_dismissals(&mut self) {
-        while self.dismissals.are_under_way() {
-            self.go_on_dismissing();
-        }
+        then
     }
 }
 
@@ -152,7 +143,7 @@ impl Driver {
 mod tests {
     use std::net::SocketAddr;
 
-    use godwit_core::PeerId;
+    use godwit_core::{PeerAction, PeerId};
     use godwit_wire::{Epoch, FlowKey, Generation, GoodbyeReason, Message, SeqNumber};
 
     use super::*;
@@ -175,7 +166,7 @@ mod tests {
             generation: Generation(7),
         };
         let peer = PeerId(0);
-        Action::Send { peer, message }
+        Action::Peer(peer, PeerAction::Send(message))
     }
 
     #[test]
@@ -199,7 +190,7 @@ mod tests {
     fn what_is_of_the_share_waits_in_its_order() {
         let mut dismissals = Dismissals::default();
         dismissals.begin(SHARE, flows(200));
-        let announce = Action::Announce { share: SHARE };
+        let announce = Action::Share(SHARE, ShareAction::Announce);
         assert_eq!(dismissals.postpone(announce.clone()), None);
         assert_eq!(dismissals.postpone(ready(SHARE)), None);
         let (_, _, then) = dismissals.next().expect("200 are two batches");
@@ -217,14 +208,16 @@ mod tests {
         dismissals.begin(SHARE, flows(200));
         assert!(!dismissals.keep_a_voice_waiting());
         for (role, waits) in [(Role::Shadow, false), (Role::Owner, true)] {
-            let action = Action::SetShare {
-                share: SHARE,
-                role,
-                epoch: Epoch(7),
-                generation: Generation::NONE,
-                peer: None,
-                expiry: None,
-            };
+            let action = Action::Share(
+                SHARE,
+                ShareAction::Set {
+                    role,
+                    epoch: Epoch(7),
+                    generation: Generation::NONE,
+                    peer: None,
+                    expiry: None,
+                },
+            );
             assert_eq!(dismissals.postpone(action), None);
             assert_eq!(dismissals.keep_a_voice_waiting(), waits);
         }
@@ -235,12 +228,12 @@ mod tests {
     fn what_is_of_others_does_not_wait() {
         let mut dismissals = Dismissals::default();
         dismissals.begin(SHARE, flows(200));
-        let goodbye = Action::Send {
-            peer: PeerId(0),
-            message: Message::Goodbye {
+        let goodbye = Action::Peer(
+            PeerId(0),
+            PeerAction::Send(Message::Goodbye {
                 reason: GoodbyeReason::Restart,
-            },
-        };
+            }),
+        );
         for action in [ready(ShareId(2)), goodbye] {
             assert_eq!(dismissals.postpone(action.clone()), Some(action));
         }

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use godwit_bpf::FlowState;
 use godwit_core::MonoTime;
-use godwit_core::snapshot::exports::{Sent, behind, latest, since};
+use godwit_core::snapshot::exports::{Sent, behind, latest};
 use godwit_core::snapshot::parcel::{Parcel, parts};
 use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, FlowKey, Generation, Role, ShareId, SnapshotPart};
 
 use super::Driver;
 use super::commits::{is_committed, standing};
+use super::keeper::origin;
+use super::twins::poke_twin;
 use crate::apps::{self, Committed};
 use crate::clock;
 
@@ -36,12 +38,6 @@ enum Choice {
     Nothing,
 }
 
-/// Where a socket was made: bytes of both streams that were before it, modulo 2^32. A
-/// server counts from there, others from the connection's first byte.
-pub(super) fn origin(flow: &FlowState) -> (u32, u32) {
-    since((flow.id.irs, flow.iss), (flow.birth, flow.birth_ack))
-}
-
 impl Driver {
     /// Sends what is new.
     pub(super) fn send_snapshots(&mut self, now: MonoTime) {
@@ -50,20 +46,20 @@ impl Driver {
         }
         let took = clock::now().since(now);
         let rest = INTERVAL.max(took * SHARE_OF_TIME);
-        self.exports.set_due(now.saturating_add(rest));
+        self.snapshots.exports.set_due(now.saturating_add(rest));
     }
 
     fn send_new_snapshots(&mut self, now: MonoTime) {
         let (mut chosen, mut whole) = (BTreeMap::new(), Vec::new());
         let mut lacking = BTreeMap::new();
-        let shares = &self.shares;
+        let shares = &self.ground.shares;
         let is_current = |share: ShareId, generation: Generation| {
             let share = shares.get(share);
             share.is_some_and(|share| share.entry.generation == generation)
         };
-        self.exports.count(is_current, now);
-        let mut room = self.exports.begin_look();
-        let exported = self.apps.exported(|key, kept| {
+        self.snapshots.exports.count(is_current, now);
+        let mut room = self.snapshots.exports.begin_look();
+        let exported = self.ground.apps.exported(|key, kept| {
             let (flow, place, commits) = match self.choose(key, kept, now) {
                 Choice::Send(flow, place) => (flow, place, false),
                 Choice::Commit(flow, place) => (flow, place, true),
@@ -78,20 +74,20 @@ impl Driver {
                 Choice::Nothing => return None,
             };
             let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-            let last = self.exports.sent(key).map(Sent::until);
+            let last = self.snapshots.exports.sent(key).map(Sent::until);
             if chosen.contains_key(&key) || !room.take(key, length, last) {
                 return None;
             }
             chosen.insert(key, (flow, commits));
             Some(place)
         });
-        self.exports.end_look(&room);
+        self.snapshots.exports.end_look(&room);
         for (key, exported) in exported {
             match chosen.get(&key) {
                 Some((flow, false)) => {
                     let commit = exported.place.kind == SnapshotKind::Commit;
                     let parcel = Parcel {
-                        commit: commit.then(|| self.exports.next_number()),
+                        commit: commit.then(|| self.snapshots.exports.next_number()),
                         exported,
                         output: Vec::new(),
                     };
@@ -120,7 +116,7 @@ impl Driver {
     }
 
     fn owns_kept_share(&self) -> bool {
-        let mut shares = self.shares.iter();
+        let mut shares = self.ground.shares.iter();
         shares.any(|(_, share)| {
             let entry = &share.entry;
             share.kept && entry.role == Role::Owner && !entry.generation.is_none()
@@ -133,16 +129,16 @@ impl Driver {
     }
 
     fn find_choice(&self, key: FlowKey, kept: &[SnapshotPlace], now: MonoTime) -> Option<Choice> {
-        let share = self.exports.share_of(key)?;
-        let entry = &self.shares.get(share)?.entry;
-        if self.commits.is_under_way(key) {
+        let share = self.snapshots.exports.share_of(key)?;
+        let entry = &self.ground.shares.get(share)?.entry;
+        if self.snapshots.commits.is_under_way(key) {
             return None;
         }
-        let whole = self.commits.is_whole(key);
+        let whole = self.snapshots.commits.is_whole(key);
         let Some(latest_of_all) = kept.last() else {
             return whole.then_some(Choice::Whole);
         };
-        let sent = self.exports.sent(key);
+        let sent = self.snapshots.exports.sent(key);
         let is_old = |sent: &Sent, place: &SnapshotPlace| {
             sent.generation == entry.generation && sent.is_at(place)
         };
@@ -151,20 +147,23 @@ impl Driver {
         let nothing_new = sent.is_some_and(|sent| is_old(sent, latest_of_all));
         let is_safe = sent.is_some_and(|sent| {
             let irs = sent.irs;
-            let held = self.commits.is_held(FlowId { key, irs }, entry.generation);
+            let held = self
+                .snapshots
+                .commits
+                .is_held(FlowId { key, irs }, entry.generation);
             !committed || held
         });
         if nothing_new && is_safe && !whole {
             return None;
         }
-        let flow = self.datapath.flows.get(key).ok().flatten()?;
+        let flow = self.ground.datapath.flows.get(key).ok().flatten()?;
         if flow.generation != entry.generation
             || entry.role != Role::Owner
             || !standing(&flow).has_twin()
         {
             return None;
         }
-        let held = self.commits.is_held(flow.id, entry.generation);
+        let held = self.snapshots.commits.is_held(flow.id, entry.generation);
         if whole && (held || !committed) {
             return Some(Choice::Whole);
         }
@@ -187,7 +186,8 @@ impl Driver {
 
     /// To the standby, in parts.
     pub(super) fn send_snapshot(&mut self, flow: &FlowState, parcel: Parcel, now: MonoTime) {
-        self.exports
+        self.snapshots
+            .exports
             .note_sent(flow.id, flow.generation, &parcel, now);
         self.send_parcel(flow, parcel, now);
     }
@@ -199,14 +199,16 @@ impl Driver {
         place.read += u64::from(read);
         place.written += u64::from(written);
         for part in parts(parcel) {
-            self.node.handle_snapshot(flow.share, flow.id, &part, now);
+            self.ground
+                .node
+                .handle_snapshot(flow.share, flow.id, &part, now);
         }
     }
 
     /// The standby has the last snapshot of a flow, or that commit.
     pub(super) fn note_kept(&mut self, flow: FlowId, commit: Option<u64>) {
         match commit {
-            None => self.exports.note_kept(flow),
+            None => self.snapshots.exports.note_kept(flow),
             Some(number) => self.note_commit_held(flow, number, clock::now()),
         }
     }
@@ -214,21 +216,27 @@ impl Driver {
     /// As a standby: a part of a snapshot has come. A commit is answered when the twin
     /// stands there.
     pub(super) fn keep_snapshot(&mut self, share: ShareId, flow: FlowId, part: SnapshotPart) {
-        let Some(parcel) = self.exports.add(flow, part) else {
+        let Some(parcel) = self.snapshots.exports.add(flow, part) else {
             return;
         };
         let commits = parcel.commit.is_some();
         if let Some(parcel) = self.bear(flow, parcel)
-            && let Some(state) = self.flow(flow).filter(|state| state.twin)
+            && let Some(state) = self.ground.flow(flow).filter(|state| state.twin)
         {
             // What is written in the server's place must go nowhere.
-            self.poke_twin(share, flow, behind(state.iss + 1, parcel.acknowledged()));
-            if let Some(keeper) = &self.keeper {
+            poke_twin(
+                &self.ground,
+                share,
+                flow,
+                behind(state.iss + 1, parcel.acknowledged()),
+            );
+            if let Some(keeper) = &self.snapshots.keeper {
                 keeper.keep(flow, parcel);
             }
         }
         if !commits {
-            self.node
+            self.ground
+                .node
                 .handle_snapshot_kept(share, flow, None, clock::now());
         }
     }

@@ -4,8 +4,9 @@ use godwit_bpf::Expiry;
 use godwit_core::{MonoTime, PeerId, StonithFault};
 use godwit_wire::ShareId;
 
-use super::Driver;
+use super::ground::Ground;
 use crate::clock;
+use crate::stonith::Stonith;
 
 /// The data path's clock is the core's.
 pub(super) fn to_expiry(expiry: Option<MonoTime>) -> Expiry {
@@ -20,24 +21,22 @@ pub(super) fn from_expiry(expiry: Expiry) -> Option<MonoTime> {
     }
 }
 
-impl Driver {
-    /// One store in the data path, every few milliseconds.
-    pub(super) fn renew(&mut self, share: ShareId, expiry: MonoTime) {
-        let Some(state) = self.shares.get_mut(share) else {
-            return;
-        };
-        state.entry.expiry = to_expiry(Some(expiry));
-        if let Err(error) = self.datapath.shares.renew(share, state.entry.expiry) {
-            tracing::error!(share = share.0, error = %error, "lease not written");
-        }
+/// One store in the data path, every few milliseconds.
+pub(super) fn renew(ground: &mut Ground, share: ShareId, expiry: MonoTime) {
+    let Some(state) = ground.shares.get_mut(share) else {
+        return;
+    };
+    state.entry.expiry = to_expiry(Some(expiry));
+    if let Err(error) = ground.datapath.shares.renew(share, state.entry.expiry) {
+        tracing::error!(share = share.0, error = %error, "lease not written");
     }
+}
 
-    /// Has the helper run the configured command.
-    pub(super) fn power_off(&mut self, peer: PeerId) {
-        if !self.stonith.power_off(peer) {
-            tracing::error!(peer = peer.0, "no stonith helper for this peer");
-            let outcome = Err(StonithFault::NotRun);
-            self.node.handle_stonith(peer, outcome, clock::now());
-        }
+/// Has the helper run the configured command.
+pub(super) fn power_off(ground: &mut Ground, stonith: &Stonith, peer: PeerId) {
+    if !stonith.power_off(peer) {
+        tracing::error!(peer = peer.0, "no stonith helper for this peer");
+        let outcome = Err(StonithFault::NotRun);
+        ground.node.handle_stonith(peer, outcome, clock::now());
     }
 }

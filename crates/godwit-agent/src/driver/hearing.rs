@@ -10,7 +10,7 @@ use godwit_core::hearing::{Ears, Hearing, Sight, Trouble};
 use godwit_wire::ShareId;
 
 use super::logs;
-use crate::surroundings::{Look, Wrong};
+use crate::facts::{Look, Wrong};
 
 const SOURCE: &str = "hearing";
 

@@ -6,15 +6,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{
-    Births, Datapath, Events, Identity, Keepers, MARK_CANARY, MARK_INJECT, MARK_REPLAY,
-    MARK_SETTLED, MARK_SPOKEN, OpenError, PinDir, Policy, Settings, ShareEntry, TunnelEnd,
-    remove_stale_pins,
+    Births, Datapath, Events, Identity, Keepers, MARK_SPOKEN, OpenError, PinDir, Policy, Settings,
+    ShareEntry, TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
 use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, NodeConfig, VoterMemory};
-use godwit_sock::{Devices, FrameSender, Interface, SegmentSender, join_group, netns_cookie};
+use godwit_sock::{Devices, FrameSender, Interface, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
 
 use super::addresses;
@@ -24,27 +23,31 @@ use super::commits::Commits;
 use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::dismissal::Dismissals;
+use super::doubts::Doubts;
 use super::earlier;
 use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
 use super::gone;
+use super::ground::Ground;
 use super::handoff::{Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
-use super::load::{self, Loads};
 use super::locals::Locals;
 use super::moves::Moves;
 use super::neighbours::Resolver;
-use super::placing::{self, Placing};
-use super::questions::Questions;
+use super::pins::{MAX_FLOWS, pin_name};
 use super::rejoin::Rejoins;
 use super::replay::Replays;
+use super::requests::{self, Requests};
 use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
-use super::sweep::Doubts;
 use super::twins::Farewells;
-use super::{Driver, InstallError, Surroundings, leftover, ring, routes, sweep, unlisted};
+use super::voice::Voice;
+use super::{
+    Driver, InstallError, Lasting, Outside, Snapshots, Surroundings, Twins, leftover, ring, routes,
+    sweep, unlisted,
+};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::era::Era;
@@ -52,11 +55,7 @@ use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
-use crate::tagging::Tagging;
 use crate::undo::Step;
-
-/// Flows at a time; an entry takes about half a KiB, and only when in use.
-pub(super) const MAX_FLOWS: u32 = 1 << 18;
 
 /// A node whose data path is in place and silent.
 #[derive(Debug)]
@@ -76,13 +75,8 @@ pub struct Remains {
     pub(super) interface: Interface,
     pub(super) datapath: Datapath,
     pub(super) events: Arc<Mutex<Events>>,
-    pub(super) segments: SegmentSender,
-    pub(super) frames: FrameSender,
-    pub(super) injected: Arc<FrameSender>,
-    pub(super) replayed: Arc<FrameSender>,
-    pub(super) canary_frames: FrameSender,
+    pub(super) voice: Voice,
     pub(super) origins: Origins,
-    pub(super) settled: FrameSender,
     pub(super) kit: Option<Kit>,
     /// The other side of each share, as the driver before knew it.
     pub(super) others: BTreeMap<ShareId, NodeName>,
@@ -103,18 +97,7 @@ impl Installed {
             .flat_map(|(_, service)| service.ips())
             .collect();
         let interface = Interface::by_name(config.node.interface.as_str())?;
-        let segments =
-            SegmentSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
-        let frames =
-            FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
-        let injected =
-            FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
-        let replayed =
-            FrameSender::open(interface.index, MARK_REPLAY).map_err(InstallError::Socket)?;
-        let canary_frames =
-            FrameSender::open(interface.index, MARK_CANARY).map_err(InstallError::Socket)?;
-        let settled =
-            FrameSender::open(interface.index, MARK_SETTLED).map_err(InstallError::Socket)?;
+        let voice = Voice::open(&interface).map_err(InstallError::Socket)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -140,16 +123,11 @@ impl Installed {
                 interface,
                 datapath,
                 events: Arc::new(Mutex::new(events)),
-                segments,
-                frames,
-                injected: Arc::new(injected),
-                replayed: Arc::new(replayed),
-                canary_frames,
+                voice,
                 origins: Origins {
                     v4: settings.node_v4,
                     v6: settings.node_v6,
                 },
-                settled,
                 kit,
                 others: BTreeMap::new(),
             },
@@ -263,8 +241,8 @@ impl Installed {
         if let Some(nest) = &self.nest {
             self.parts.datapath.canaries.set_home(nest.ports())?;
         }
-        placing::forget_others(&self.config, &self.parts.datapath.placing)?;
-        load::introduce(&self.config, &self.parts.datapath.steering)?;
+        requests::forget_others(&self.config, &self.parts.datapath.placing)?;
+        requests::introduce(&self.config, &self.parts.datapath.steering)?;
         if let Some(end) = tunnel(&self.config) {
             self.parts.datapath.let_in(&end)?;
         }
@@ -357,7 +335,7 @@ impl Installed {
             flows: self.parts.datapath.flows.clone(),
             newborns: Newborns {
                 table: self.parts.datapath.newborns.clone(),
-                frames: self.parts.replayed.clone(),
+                frames: self.parts.voice.replayed.clone(),
                 place: self.parts.place.clone(),
             },
         };
@@ -451,65 +429,84 @@ impl Installed {
         let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);
+        let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
+        let interface = self.parts.interface;
+        let mut voice = self.parts.voice;
+        (voice.ifindex, voice.mac) = (interface.index, interface.mac);
+        let ground = Ground {
+            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
+            started: now,
+            shares,
+            voice,
+            peers: surroundings.peers,
+            events: surroundings.events,
+            resolver,
+            apps: surroundings.apps,
+            config: self.config,
+            datapath: self.parts.datapath,
+        };
+        let config = &ground.config;
+        let outside = Outside {
+            board: surroundings.board,
+            facts: FactBoard::default(),
+            leases: surroundings.leases,
+            stonith: surroundings.stonith,
+            metrics: surroundings.metrics,
+        };
+        let lasting = Lasting {
+            stand: self.parts.place,
+            interface,
+            records: self.parts.events,
+            origins: self.parts.origins,
+            follow,
+        };
         let mut driver = Driver {
             incarnation: node.incarnation,
-            era: Era::new(surroundings.inbox.clone()),
-            started: now,
-            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
-            shares: self.shares(&node, keeper.as_ref().map(Keeper::ports)),
-            placing: Placing::new(&self.config),
-            questions: Questions::default(),
-            tagging: Tagging::take_up(&self.config, &self.parts.datapath.trusts),
-            loads: Loads::new(&self.config, now),
-            locals: Locals::spawn(&self.config, surroundings.events.clone())
-                .map_err(InstallError::Thread)?,
-            keeper,
-            exports: Exports::new(keeper::shares(&self.config), now),
-            awaited_twins: AwaitedTwins::default(),
-            commits: Commits::default(),
-            apps: surroundings.apps,
-            resolver,
-            follow,
-            stand: self.parts.place,
-            ifindex: self.parts.interface.index,
-            mac: self.parts.interface.mac,
-            servers: Servers::new(&self.config, now),
-            config: self.config,
-            interface: self.parts.interface,
-            records: self.parts.events,
-            next: None,
-            datapath: self.parts.datapath,
-            segments: self.parts.segments,
-            frames: self.parts.frames,
-            injected: self.parts.injected,
-            replayed: self.parts.replayed,
-            origins: self.parts.origins,
-            canary_frames: self.parts.canary_frames,
+            era: Era::new(surroundings.inbox),
+            locals: Locals::spawn(config, ground.events.clone()).map_err(InstallError::Thread)?,
+            servers: Servers::new(config, now),
             canaries: Canaries::new(self.parts.origins, node.incarnation, now),
-            settled: self.parts.settled,
-            rejoins: Rejoins::new(now),
-            replays: Replays::default(),
-            digest: Digest::new(now),
-            comparisons: Comparisons::new(now),
-            farewells: Farewells::default(),
+            next: None,
+            requests: Requests::new(&ground, now),
+            twins: Twins::new(now),
+            snapshots: Snapshots::new(config, keeper, now),
+            outside,
+            lasting,
             dismissals: Dismissals::default(),
             standstill,
             moves: Moves::default(),
             doubts: doubts.map_err(InstallError::Thread)?,
             handoffs,
             wishes: Wishes::default(),
-            peers: surroundings.peers,
-            board: surroundings.board,
-            facts: FactBoard::default(),
-            leases: surroundings.leases,
-            stonith: surroundings.stonith,
-            events: surroundings.events,
-            metrics: surroundings.metrics,
             housekeeping: now,
             restarts: false,
+            ground,
         };
         driver.take_up(inherited, now);
         Ok((driver, surroundings.inputs))
+    }
+}
+
+impl Snapshots {
+    fn new(config: &Config, keeper: Option<Keeper>, now: MonoTime) -> Self {
+        Self {
+            keeper,
+            exports: Exports::new(keeper::shares(config), now),
+            awaited_twins: AwaitedTwins::default(),
+            commits: Commits::default(),
+        }
+    }
+}
+
+impl Twins {
+    fn new(now: MonoTime) -> Self {
+        Self {
+            digest: Digest::new(now),
+            comparisons: Comparisons::new(now),
+            farewells: Farewells::default(),
+            rejoins: Rejoins::new(now),
+            replays: Replays::default(),
+        }
     }
 }
 
@@ -517,10 +514,10 @@ impl Driver {
     /// Goes on with what an earlier agent left.
     fn take_up(&mut self, inherited: BTreeMap<ShareId, Generation>, now: MonoTime) {
         for (share, latest) in inherited {
-            self.node.handle_inherited_flows(share, latest, now);
+            self.ground.node.handle_inherited_flows(share, latest, now);
         }
         self.resume_handoffs(now);
-        self.look_for_listeners(now);
+        self.servers.look_for_listeners(&mut self.ground, now);
     }
 }
 
@@ -603,13 +600,4 @@ fn policies(config: &Config) -> Result<Vec<Policy>, InstallError> {
         },
     });
     policies.collect()
-}
-
-/// The folder of this agent's pins: unique to namespace and node.
-///
-/// # Errors
-/// On kernels without namespace cookies.
-pub fn pin_name(config: &Config) -> Result<String, InstallError> {
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
-    Ok(format!("n{cookie}-{}", config.node.name))
 }

@@ -11,8 +11,9 @@ use godwit_core::MonoTime;
 use godwit_core::twin::leash::SHORTEST;
 
 use super::crowd::{Fill, Limits};
+use super::ground::Ground;
 use super::hearing::Listener;
-use super::{Driver, logs};
+use super::logs;
 use crate::clock;
 use crate::input::{Census, Inbox, Input};
 
@@ -25,19 +26,17 @@ const SHARE_OF_TIME: u32 = 50;
 /// A client that has spoken within this is busy.
 const RECENT: Duration = Duration::from_secs(1);
 
-impl Driver {
-    pub(super) fn apply_census(&mut self, census: &Census, now: MonoTime) {
-        for share in self.shares.apply_census(census) {
-            self.write_share(share);
-        }
-        for (share, flow) in &census.evicted {
-            self.give(*share, *flow, Order::DropLog);
-        }
-        let owned: Vec<_> = self.shares.iter().map(|(share, _)| share).collect();
-        for share in owned {
-            let protected = census.protected.get(&share).copied().unwrap_or(0);
-            self.node.handle_protected_count(share, protected, now);
-        }
+pub(super) fn apply_census(ground: &mut Ground, census: &Census, now: MonoTime) {
+    for share in ground.shares.apply_census(census) {
+        ground.write_share(share);
+    }
+    for (share, flow) in &census.evicted {
+        ground.give(*share, *flow, Order::DropLog);
+    }
+    let owned: Vec<_> = ground.shares.iter().map(|(share, _)| share).collect();
+    for share in owned {
+        let protected = census.protected.get(&share).copied().unwrap_or(0);
+        ground.node.handle_protected_count(share, protected, now);
     }
 }
 

@@ -10,11 +10,12 @@ use godwit_wire::{GoodbyeReason, NodeName, ShareId};
 use tokio::sync::oneshot;
 
 use super::turn::Next;
-use super::{Driver, Remains, Wish, detach};
+use super::{Driver, Remains, detach};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Inputs;
 use crate::membership::take_leave;
+use crate::moves::Wish;
 use crate::reload::Fresh;
 
 /// How long voters may take to agree to an end that was planned.
@@ -42,10 +43,11 @@ impl Driver {
             self.retire_from_the_leaving(&next, inputs);
         }
         let end = clock::now().saturating_add(PATIENCE);
-        self.node
+        self.ground
+            .node
             .handle_command(Command::Prepare(reason), clock::now());
         self.drain();
-        while !self.node.is_prepared(reason, clock::now()) && clock::now() < end {
+        while !self.ground.node.is_prepared(reason, clock::now()) && clock::now() < end {
             // Whoever asks to stop again is served by this end.
             let _: Next = self.step(inputs);
             self.drain();
@@ -59,7 +61,7 @@ impl Driver {
             let stays = next.own_shares().any(|(id, _)| id == share.id);
             share.state == State::Owner && !stays
         };
-        let leaving: Vec<_> = self.node.share_status().filter(leaves).collect();
+        let leaving: Vec<_> = self.ground.node.share_status().filter(leaves).collect();
         let mut answers = Vec::new();
         for share in leaving {
             let Some(to) = share.in_sync.first() else {
@@ -92,7 +94,7 @@ impl Driver {
     /// whose file still has the service waits for none of them. That may have been this node
     /// until a moment ago.
     fn retire_from_the_leaving(&mut self, next: &Config, inputs: &Inputs) {
-        let config = self.config.clone();
+        let config = self.ground.config.clone();
         let endpoints = |config: &Config, id| {
             let mut own = config.own_shares();
             let service = own.find_map(|(share, service)| (share == id).then_some(service));
@@ -102,18 +104,19 @@ impl Driver {
             let kept = endpoints(next, share.id).is_superset(&endpoints(&config, share.id));
             matches!(share.state, State::Shadow { .. }) && !kept
         };
-        let ending: Vec<_> = self.node.share_status().filter(ends).collect();
+        let ending: Vec<_> = self.ground.node.share_status().filter(ends).collect();
         for share in ending {
             let fact = FactId {
                 name: "leaves_the_file".to_owned(),
                 share: Some(share.id),
             };
-            self.node
+            self.ground
+                .node
                 .handle_fact(fact, Some(Consequence::NoTwins), clock::now());
         }
         self.drain();
         let end = clock::now().saturating_add(PATIENCE);
-        while self.node.share_status().any(|share| ends(&share)) && clock::now() < end {
+        while self.ground.node.share_status().any(|share| ends(&share)) && clock::now() < end {
             let _: Next = self.step(inputs);
             self.drain();
         }
@@ -127,25 +130,35 @@ impl Driver {
         }
         self.finish_dismissals();
         self.restarts = reason == GoodbyeReason::Restart;
-        let others = self.node.share_status().filter_map(other_side).collect();
+        let others = self
+            .ground
+            .node
+            .share_status()
+            .filter_map(other_side)
+            .collect();
         if let Some((next, _)) = &self.next {
-            take_leave(&mut self.node, next);
+            take_leave(&mut self.ground.node, next);
         }
-        self.node
+        self.ground
+            .node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
-        self.peers.flush();
+        self.ground.peers.flush();
         self.finish_dismissals();
         let kit = self.end_handoffs();
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(keeper) = self.snapshots.keeper.take() {
             keeper.end();
         }
-        let hooks = self.follow.stop();
-        let bound_until = self.node.bound_until(clock::now());
+        let hooks = self.lasting.follow.stop();
+        let bound_until = self.ground.node.bound_until(clock::now());
         let next = self.next.take();
         let reloaded = next.and_then(|(config, identity)| Some((config, identity?)));
         if reason == GoodbyeReason::Detach {
-            if let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath) {
+            if let Err(error) = detach::detach(
+                &self.ground.config,
+                self.ground.voice.ifindex,
+                self.ground.datapath,
+            ) {
                 tracing::error!(error = %error, "not everything could be detached");
             }
             return End {
@@ -154,25 +167,20 @@ impl Driver {
                 next: None,
             };
         }
-        self.datapath.hooks = hooks;
+        self.ground.datapath.hooks = hooks;
         let remains = Remains {
-            place: self.stand,
-            interface: self.interface,
-            datapath: self.datapath,
-            events: self.records,
-            segments: self.segments,
-            frames: self.frames,
-            injected: self.injected,
-            replayed: self.replayed,
-            canary_frames: self.canary_frames,
-            origins: self.origins,
-            settled: self.settled,
+            place: self.lasting.stand,
+            interface: self.lasting.interface,
+            datapath: self.ground.datapath,
+            events: self.lasting.records,
+            voice: self.ground.voice,
+            origins: self.lasting.origins,
             kit,
             others,
         };
         End {
             bound_until,
-            memory: self.node.into_memory(),
+            memory: self.ground.node.into_memory(),
             next: reloaded.map(|fresh| (fresh, remains)),
         }
     }
@@ -183,13 +191,16 @@ impl Driver {
     fn parting(&self, asked: GoodbyeReason) -> GoodbyeReason {
         let bare = |share: &ShareStatus| {
             let unresolved = self
+                .ground
                 .shares
                 .get(share.id)
                 .is_some_and(|share| share.unresolved().is_some());
             share.state == State::Owner && (share.in_sync.is_empty() || unresolved)
         };
         match asked {
-            GoodbyeReason::Shutdown if self.node.share_status().any(|share| bare(&share)) => {
+            GoodbyeReason::Shutdown
+                if self.ground.node.share_status().any(|share| bare(&share)) =>
+            {
                 GoodbyeReason::Detach
             }
             GoodbyeReason::Shutdown | GoodbyeReason::Restart | GoodbyeReason::Detach => asked,

@@ -99,7 +99,7 @@ fn settings(interface: &Interface) -> Result<Settings, InstallError> {
         node_v4: interface.own_v4(&[]),
         node_v6: interface.own_v6(&[]),
         netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
-        max_flows: super::install::MAX_FLOWS,
+        max_flows: super::pins::MAX_FLOWS,
         policies: Vec::new(),
         tunnel: None,
     })

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use godwit_sock::{Destroyer, addresses, served_at};
 use godwit_wire::{Endpoint, FlowKey, Role, ShareId};
 
-use super::Driver;
+use super::ground::Ground;
 use crate::config::Config;
 use crate::events::EventLog;
 use crate::realtime::be_ordinary;
@@ -81,12 +81,11 @@ impl Locals {
     }
 }
 
-impl Driver {
+impl Locals {
     /// A role has changed: those who may not stay are ended.
-    pub(super) fn note_locals(&mut self) {
-        let shares = &self.shares;
-        self.locals
-            .note(|share| shares.get(share).map_or(Role::None, |it| it.entry.role));
+    pub(super) fn note_locals(&mut self, ground: &Ground) {
+        let shares = &ground.shares;
+        self.note(|share| shares.get(share).map_or(Role::None, |it| it.entry.role));
     }
 }
 

@@ -10,22 +10,14 @@
 //!     └── heartbeats, links, ring buffer, control socket, signals
 //! ```
 //!
-//! | thread | owner of | ends |
-//! |---|---|---|
-//! | `gw-driver` | this (`turn`), the node, the typed maps | after [`Input::Stop`](crate::input::Input::Stop) |
-//! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
-//! | `gw-devices` | the programs' places, and this node's on the link (`follow`) | when the inbox is closed, or the data path is taken away |
-//! | `gw-census` | counts of busy flows | when the inbox is closed |
-//! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
-//! | `gw-standstill` | whether servers are stopped | when the driver ends |
-//! | `gw-locals` | ends local clients of services that this node owns no more | when the driver ends |
-//! | `gw-unlisted` | looks for sockets without a flow | when the inbox is closed |
-//! | `gw-routes` | whether the kernel finds clients | when the inbox is closed |
-//! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
-//! | `gw-neighbours` | where peers are on the link | when the driver is gone |
-//! | `gw-canary` | sockets that other nodes' canaries make here | with the process |
-//! | `gw-keeper` | twins that stand still until they are served (`keeper`) | when the driver ends |
-//! | `gw-handoff` | sockets that leave and come (`handoff`) | when the driver ends, all jobs done |
+//! It is a server of hands. Each concern is a value of its own, or functions, in a file or
+//! folder: `requests`, `canary`, `servers`, `twins`, `revive` and so on. A hand is lent the
+//! [`ground`], on which all of them stand, and knows neither the driver nor another hand that
+//! is not lent to it. What needs several of them is a method of [`Driver`]: `turn` feeds and
+//! looks at the clock, `carry` hands out the core's actions, `report` looks at everything,
+//! `install` and `leave` begin and end it. Moves, snapshots and handoffs are methods of it, too.
+//!
+//! The threads that it has, and what each may wait for, are in `docs/threads.md`.
 //!
 //! Nothing here blocks for longer than a map scan.
 
@@ -41,6 +33,7 @@ mod detach;
 mod devices;
 mod digest;
 mod dismissal;
+mod doubts;
 mod dying;
 mod earlier;
 mod exports;
@@ -48,6 +41,7 @@ mod fence;
 pub(crate) mod follow;
 mod freezer;
 mod gone;
+mod ground;
 mod handoff;
 mod hearing;
 mod install;
@@ -56,20 +50,18 @@ mod keeper;
 mod leash;
 mod leave;
 mod leftover;
-mod load;
 mod locals;
 mod logs;
 mod moves;
 pub(crate) mod neighbours;
 mod offer;
 mod output;
-mod paths;
 pub(crate) mod pauses;
-mod placing;
-mod questions;
+mod pins;
 mod rejoin;
 mod replay;
 mod report;
+mod requests;
 mod resets;
 mod revive;
 mod ring;
@@ -77,23 +69,21 @@ mod routes;
 mod segments;
 mod servers;
 mod shares;
-mod stalls;
 mod standstill;
 mod sweep;
-mod tags;
 mod turn;
 mod twins;
 mod unlisted;
 mod unreached;
+mod voice;
 
 use std::sync::{Arc, Mutex};
 
-use godwit_bpf::{Datapath, Events};
+use godwit_bpf::Events;
 use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
-use godwit_core::{MonoTime, Node, VoterMemory};
-use godwit_sock::{FrameSender, Interface, SegmentSender};
-use godwit_wire::MacAddr;
+use godwit_core::{MonoTime, VoterMemory};
+use godwit_sock::Interface;
 
 use crate::apps::Apps;
 use crate::config::Config;
@@ -106,37 +96,34 @@ use crate::peers::{Identity, PeerSender};
 use crate::places::Places;
 use crate::stonith::Stonith;
 use crate::surroundings::FactBoard;
-use crate::tagging::Tagging;
 
 pub use detach::DetachError;
 pub use earlier::EarlierError;
 pub use gone::GoneError;
-pub use install::{Installed, Remains, pin_name};
+pub use install::{Installed, Remains};
 pub use install_error::InstallError;
 pub use leave::End;
 pub use leftover::LeftoverError;
 pub(crate) use leftover::detach_node as detach_other;
+pub use pins::pin_name;
 
 use births::AwaitedTwins;
 use canary::{Canaries, Origins};
 use commits::Commits;
 use digest::Digest;
 use dismissal::Dismissals;
+use doubts::Doubts;
 use follow::{Follow, Place};
-pub use handoff::{FlowWish, HandoffStartError};
+use ground::Ground;
+pub use handoff::HandoffStartError;
 use handoff::{Handoffs, Wishes};
 use keeper::Keeper;
-use load::Loads;
 use locals::Locals;
 use moves::Moves;
-pub use moves::Wish;
-use neighbours::Resolver;
-use placing::Placing;
-use questions::Questions;
 use rejoin::Rejoins;
 use replay::Replays;
+use requests::Requests;
 use servers::Servers;
-use shares::Shares;
 use standstill::Standstill;
 use twins::Farewells;
 
@@ -174,82 +161,79 @@ impl Surroundings {
     }
 }
 
-/// The running driver.
+/// Connections whose twins stand at their servers' snapshots.
 #[derive(Debug)]
-pub struct Driver {
-    config: Arc<Config>,
-    node: Node,
-    incarnation: u64,
-    era: Era,
-    started: MonoTime,
-    datapath: Datapath,
-    /// Where this node is on the link now.
-    stand: Arc<Place>,
-    /// The service interface, as it was found at start.
-    interface: Interface,
-    /// The ring buffer's reading end, of which a thread has a share.
-    records: Arc<Mutex<Events>>,
-    /// The changed file, and its identity if this process goes on with it.
-    next: Option<(Arc<Config>, Option<Identity>)>,
-    shares: Shares,
-    placing: Placing,
-    questions: Questions,
-    tagging: Tagging,
-    loads: Loads,
-    /// Processes of this machine that are clients of its services.
-    locals: Locals,
-    resolver: Resolver,
-    /// Follows the service interface.
-    follow: Follow,
-    /// Of the service interface.
-    ifindex: u32,
-    /// Of the service interface.
-    mac: MacAddr,
-    /// Segments to clients; the kernel routes them.
-    segments: SegmentSender,
-    /// Frames to the standby and to the whole link.
-    frames: FrameSender,
-    /// Frames to our own kernel, turned round by the gate.
-    injected: Arc<FrameSender>,
-    /// As `injected`, for twins of flows that run already.
-    replayed: Arc<FrameSender>,
-    /// Canaries, to our own tap.
-    canary_frames: FrameSender,
-    origins: Origins,
-    canaries: Canaries,
-    /// Answers to our own questions, turned round by the gate.
-    settled: FrameSender,
-    rejoins: Rejoins,
-    replays: Replays,
-    digest: Digest,
-    comparisons: Comparisons,
-    farewells: Farewells,
-    dismissals: Dismissals,
-    servers: Servers,
-    /// Which of them are stopped.
-    standstill: Standstill,
-    moves: Moves,
-    /// Flows of which the kernel is asked soon whether they have sockets.
-    doubts: Arc<sweep::Doubts>,
-    /// Connections that go to other servers one by one; `None` if no service of
-    /// this node has such.
-    handoffs: Option<Handoffs>,
-    wishes: Wishes,
+struct Snapshots {
     /// Twins that stand still until they are served; `None` if no service of this
     /// node has such.
     keeper: Option<Keeper>,
     exports: Exports,
     awaited_twins: AwaitedTwins,
     commits: Commits,
-    apps: Apps,
-    peers: PeerSender,
+}
+
+/// How twins follow their owners: by digests, by comparison, and anew.
+#[derive(Debug)]
+struct Twins {
+    digest: Digest,
+    comparisons: Comparisons,
+    farewells: Farewells,
+    rejoins: Rejoins,
+    replays: Replays,
+}
+
+/// What is said and heard of this node beside its connections.
+#[derive(Debug)]
+struct Outside {
     board: ShareBoard,
     facts: FactBoard,
     leases: LeaseSender,
     /// The way to other nodes' power switches.
     stonith: Stonith,
-    events: EventLog,
     metrics: Metrics,
+}
+
+/// What the next driver of this process goes on with, see [`Remains`].
+#[derive(Debug)]
+struct Lasting {
+    /// Where this node is on the link now.
+    stand: Arc<Place>,
+    /// The service interface, as it was found at start.
+    interface: Interface,
+    /// The ring buffer's reading end, of which a thread has a share.
+    records: Arc<Mutex<Events>>,
+    origins: Origins,
+    /// Follows the service interface.
+    follow: Follow,
+}
+
+/// The running driver.
+#[derive(Debug)]
+pub struct Driver {
+    ground: Ground,
+    incarnation: u64,
+    era: Era,
+    lasting: Lasting,
+    outside: Outside,
+    /// The changed file, and its identity if this process goes on with it.
+    next: Option<(Arc<Config>, Option<Identity>)>,
+    requests: Requests,
+    twins: Twins,
+    snapshots: Snapshots,
+    /// Processes of this machine that are clients of its services.
+    locals: Locals,
+    canaries: Canaries,
+    dismissals: Dismissals,
+    servers: Servers,
+    /// Which of them are stopped.
+    standstill: Standstill,
+    moves: Moves,
+    /// Flows of which the kernel is asked soon whether they have sockets.
+    doubts: Arc<Doubts>,
+    /// Connections that go to other servers one by one; `None` if no service of
+    /// this node has such.
+    handoffs: Option<Handoffs>,
+    wishes: Wishes,
     housekeeping: MonoTime,
     /// Whether this is the end before a restart.
     restarts: bool,

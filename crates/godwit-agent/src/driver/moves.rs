@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_bpf::{FlowState, Order, Phase};
-use godwit_core::{Command, FlowCheck, MonoTime, MoveError, MoveWish};
+use godwit_core::{Command, FlowCheck, MonoTime, MoveAction, MoveError, MoveWish};
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
-use super::resets::ResetReason;
+use super::resets::{ResetReason, reset};
+use super::revive::answer_half_open;
 use super::{Driver, segments};
 use crate::clock;
-use crate::moves::{MoveRefused, MoveReport, SCHEMA};
-use crate::status::ms;
+use crate::clock::ms;
+use crate::moves::{MoveRefused, MoveReport, SCHEMA, Wish};
 
 /// A client that has spoken within this is about to speak again.
 const BUSY_NS: u64 = 1_000_000_000;
@@ -55,20 +56,18 @@ struct Leaving {
     silent_since: Option<MonoTime>,
 }
 
-/// What somebody wants to be moved.
-#[derive(Debug)]
-pub struct Wish {
-    /// Name of the service.
-    pub service: String,
-    /// Name of the node that is to own it.
-    pub to: String,
-    /// Whether connections that can't move are reset.
-    pub force: bool,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Result<MoveReport, MoveRefused>>,
-}
-
 impl Driver {
+    pub(super) fn carry_out_move(&mut self, share: ShareId, action: MoveAction) {
+        match action {
+            MoveAction::CheckFlows { peer: _ } => self.check_flows(share),
+            MoveAction::ResetUnprotected => self.reset_unprotected(share),
+            MoveAction::HandOver => self.hand_over(share),
+            MoveAction::Resume => self.resume(share),
+            MoveAction::Ask { wish } => self.ask_move(share, wish),
+            MoveAction::Ended { outcome } => self.end_move(share, outcome),
+        }
+    }
+
     pub(super) fn start_move(&mut self, wish: Wish, now: MonoTime) {
         let (share, to) = match self.understand(&wish) {
             Ok(understood) => understood,
@@ -82,7 +81,7 @@ impl Driver {
         }
         let report = MoveReport {
             schema: SCHEMA.into(),
-            from: self.config.node.name.to_string(),
+            from: self.ground.config.node.name.to_string(),
             to: to.to_string(),
             services: Vec::new(),
             flows: 0,
@@ -98,7 +97,7 @@ impl Driver {
         let force = wish.force;
         for share in waits {
             let command = Command::Move { share, to, force };
-            self.node.handle_command(command, now);
+            self.ground.node.handle_command(command, now);
         }
     }
 
@@ -109,9 +108,9 @@ impl Driver {
         if self.moves.is_waited_for(&self.that_move_with(share)) {
             return;
         }
-        let service = self.name_of(share);
+        let service = self.ground.name_of(share);
         let fields = [("service", service.as_str()), ("to", to.as_str())];
-        self.events.publish_own(cause.as_str(), true, fields);
+        self.ground.events.publish_own(cause.as_str(), true, fields);
         let (reply, _nobody) = oneshot::channel();
         let wish = Wish {
             service,
@@ -124,9 +123,9 @@ impl Driver {
 
     /// One node has an address, so all services of that address move together.
     fn that_move_with(&self, share: ShareId) -> BTreeSet<ShareId> {
-        let mut all: BTreeSet<_> = self.shares.mates(share).into_iter().collect();
+        let mut all: BTreeSet<_> = self.ground.shares.mates(share).into_iter().collect();
         all.retain(|mate| {
-            let entry = self.shares.get(*mate).map(|mate| mate.entry.role);
+            let entry = self.ground.shares.get(*mate).map(|mate| mate.entry.role);
             entry == Some(Role::Owner)
         });
         all.insert(share);
@@ -136,7 +135,11 @@ impl Driver {
     fn understand(&self, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
         let refused = |reason, sentence| Err(MoveRefused { reason, sentence });
         let service = &wish.service;
-        let known = self.shares.iter().find(|(_, share)| share.name == *service);
+        let known = self
+            .ground
+            .shares
+            .iter()
+            .find(|(_, share)| share.name == *service);
         let Some((share, _)) = known else {
             return refused(
                 "unknown_service",
@@ -144,6 +147,7 @@ impl Driver {
             );
         };
         if self
+            .ground
             .config
             .own_shares()
             .any(|(id, it)| id == share && it.moves())
@@ -156,8 +160,8 @@ impl Driver {
                 ),
             );
         }
-        let nodes = std::iter::once(self.config.node.name)
-            .chain(self.config.others().map(|peer| peer.name));
+        let nodes = std::iter::once(self.ground.config.node.name)
+            .chain(self.ground.config.others().map(|peer| peer.name));
         match nodes.into_iter().find(|node| node.as_str() == wish.to) {
             Some(to) => Ok((share, to)),
             None => refused("unknown_node", format!("there is no node {:?}", wish.to)),
@@ -191,7 +195,7 @@ impl Driver {
             sum.confirming += check.confirming;
         }
         for share in together {
-            self.node.handle_flow_check(share, sum, clock::now());
+            self.ground.node.handle_flow_check(share, sum, clock::now());
         }
     }
 
@@ -199,10 +203,14 @@ impl Driver {
     /// says of each to the peer what this node has.
     fn look_at_flows(&mut self, share: ShareId) -> FlowCheck {
         let now = clock::now();
-        let generation = self.shares.get(share).map(|share| share.entry.generation);
+        let generation = self
+            .ground
+            .shares
+            .get(share)
+            .map(|share| share.entry.generation);
         let (mut check, mut leaving) = (FlowCheck::default(), Leaving::default());
         let (mut busy, mut unprotected) = (Vec::new(), Vec::new());
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share != share || flow.phase == Phase::Ended {
                 return;
             }
@@ -240,7 +248,7 @@ impl Driver {
         leaving.unprotected.retain(|flow| !over.contains(flow));
         check.unprotected += u32::try_from(leaving.unprotected.len()).unwrap_or(u32::MAX);
         // Neither before nor behind them.
-        check.confirming += self.commits.count(share);
+        check.confirming += self.snapshots.commits.count(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
         tracing::debug!(share = share.0, ?check, "flows looked at");
@@ -251,17 +259,7 @@ impl Driver {
     /// To the next owner: acknowledgement, window, what was sent, and our clock.
     fn say_what_we_have(&self, flow: &FlowState) {
         if let Some(packet) = segments::owner_word(flow) {
-            self.say_to_standby(flow, &packet);
-        }
-    }
-
-    /// Straight to the standby's data path; nobody else is to see it.
-    pub(super) fn say_to_standby(&self, flow: &FlowState, packet: &[u8]) {
-        let Some(peer) = self.shares.get(flow.share).map(|it| it.entry.peer_mac) else {
-            return;
-        };
-        if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, packet)) {
-            tracing::debug!(flow = %flow.id.key, error = %error, "state not handed over");
+            self.ground.say_to_standby(flow, &packet);
         }
     }
 
@@ -272,9 +270,11 @@ impl Driver {
             return;
         };
         let unprotected = std::mem::take(&mut leaving.unprotected);
-        let found = unprotected.into_iter().filter_map(|flow| self.flow(flow));
+        let found = unprotected
+            .into_iter()
+            .filter_map(|flow| self.ground.flow(flow));
         let found: Vec<_> = found.map(|it| (it, ResetReason::Unprotected)).collect();
-        self.reset(share, &found);
+        reset(&mut self.ground, share, &found);
     }
 
     /// We are silent: what has happened to busy flows since they were looked at.
@@ -284,7 +284,7 @@ impl Driver {
         };
         leaving.silent_since = Some(clock::now());
         let busy = std::mem::take(&mut leaving.busy);
-        for flow in busy.into_iter().filter_map(|flow| self.flow(flow)) {
+        for flow in busy.into_iter().filter_map(|flow| self.ground.flow(flow)) {
             self.say_what_we_have(&flow);
         }
     }
@@ -293,7 +293,7 @@ impl Driver {
     pub(super) fn resume(&mut self, share: ShareId) {
         let now = clock::now();
         let (mut twins, mut unserved) = (Vec::new(), Vec::new());
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
                 return;
             }
@@ -309,13 +309,13 @@ impl Driver {
         }
         twins.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
         for flow in &twins {
-            self.give(flow.share, flow.id, Order::Turn);
+            self.ground.give(flow.share, flow.id, Order::Turn);
             if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
-                self.inject(flow, segments::opened_window(flow));
+                self.ground.inject(flow, segments::opened_window(flow));
             }
         }
-        self.reset(share, &unserved);
-        self.answer_half_open(share, now);
+        reset(&mut self.ground, share, &unserved);
+        answer_half_open(&self.ground, share, now);
     }
 
     /// The move of a share has come to its end: whoever waited for it hears.
@@ -326,7 +326,7 @@ impl Driver {
             self.turn_flows(share);
             self.end_committed_twins(share);
         }
-        let name = self.name_of(share);
+        let name = self.ground.name_of(share);
         let (mut rest, mut stay) = (Vec::new(), Vec::new());
         for mut asker in std::mem::take(&mut self.moves.askers) {
             if asker.waits.remove(&share) {
@@ -359,7 +359,7 @@ impl Driver {
     /// now, so that they are shown as what they are.
     fn turn_flows(&self, share: ShareId) {
         let mut flows = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share == share {
                 flows.push(flow.id);
             }
@@ -368,13 +368,8 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows that have moved");
         }
         for flow in flows {
-            self.give(share, flow, Order::Turn);
+            self.ground.give(share, flow, Order::Turn);
         }
-    }
-
-    pub(super) fn name_of(&self, share: ShareId) -> String {
-        let known = self.shares.get(share).map(|share| share.name.clone());
-        known.unwrap_or_default()
     }
 }
 

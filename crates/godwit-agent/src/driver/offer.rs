@@ -15,7 +15,8 @@ use godwit_core::MonoTime;
 use godwit_sock::FrameSender;
 use godwit_wire::{MacAddr, ShareId};
 
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::segments;
 use crate::realtime::be_ordinary;
 
 /// Flows that are served before others may have the processor.
@@ -32,26 +33,24 @@ struct Offers {
     done: usize,
 }
 
-impl Driver {
-    /// Tells the twins of `share` whose clients are silent since `idle_since`.
-    pub(super) fn offer_windows(&self, share: ShareId, idle_since: MonoTime) {
-        let flows = Arc::clone(&self.datapath.flows);
-        let offers = Offers {
-            share,
-            idle_since,
-            mac: self.mac,
-            injected: Arc::clone(&self.injected),
-            done: 0,
-        };
-        let spawned = thread::Builder::new()
-            .name("gw-offers".into())
-            .spawn(move || {
-                be_ordinary();
-                offers.make(&flows);
-            });
-        if let Err(error) = spawned {
-            tracing::warn!(error = %error, "idle twins not told of their windows");
-        }
+/// Tells the twins of `share` whose clients are silent since `idle_since`.
+pub(super) fn offer_windows(ground: &Ground, share: ShareId, idle_since: MonoTime) {
+    let flows = Arc::clone(&ground.datapath.flows);
+    let offers = Offers {
+        share,
+        idle_since,
+        mac: ground.voice.mac,
+        injected: Arc::clone(&ground.voice.injected),
+        done: 0,
+    };
+    let spawned = thread::Builder::new()
+        .name("gw-offers".into())
+        .spawn(move || {
+            be_ordinary();
+            offers.make(&flows);
+        });
+    if let Err(error) = spawned {
+        tracing::warn!(error = %error, "idle twins not told of their windows");
     }
 }
 

@@ -5,15 +5,16 @@ use std::cell::LazyCell;
 use std::time::Duration;
 
 use godwit_bpf::{FlowState, LogState, Order};
-use godwit_core::MonoTime;
 use godwit_core::rejoin::{Candidate, Past};
 use godwit_core::snapshot::exports::behind;
 use godwit_core::snapshot::parcel::Parcel;
+use godwit_core::{MonoTime, RejoinAction};
 use godwit_wire::{
     FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
 
 use super::births::NoRoom;
+use super::replay::admit_twin;
 use super::{Driver, segments};
 use crate::apps::Places;
 use crate::clock;
@@ -54,9 +55,35 @@ impl Rejoins {
 }
 
 impl Driver {
+    /// What either side is to do for a running flow that gets a twin.
+    pub(super) fn carry_out_rejoin(&mut self, share: ShareId, action: RejoinAction) {
+        match action {
+            RejoinAction::Begin { flow, generation } => {
+                self.begin_rejoin(share, flow, generation);
+            }
+            RejoinAction::FeedLog { flow } => self.feed_log(share, flow),
+            RejoinAction::Protect { flow } => self.protect(share, flow),
+            RejoinAction::Restore {
+                generation,
+                restore,
+            } => self.expect_twin(share, generation, &restore),
+            RejoinAction::Feed {
+                flow,
+                seq,
+                fin,
+                input,
+            } => self
+                .twins
+                .replays
+                .feed_twin(&mut self.ground, flow, seq, fin, input),
+            RejoinAction::Admit { flow } => admit_twin(&mut self.ground, share, flow),
+        }
+    }
+
     /// Tells the core which flows could be protected again.
     pub(super) fn offer_candidates(&mut self, now: MonoTime) {
         let wanted: Vec<_> = self
+            .ground
             .shares
             .iter()
             .filter(|(_, share)| {
@@ -66,21 +93,21 @@ impl Driver {
             .collect();
         for (share, generation) in wanted {
             let candidates = self.candidates(share, generation);
-            self.node.handle_candidates(share, &candidates, now);
+            self.ground.node.handle_candidates(share, &candidates, now);
         }
         let took = clock::now().since(now);
-        self.rejoins.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
+        self.twins.rejoins.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
     }
 
     fn candidates(&self, share: ShareId, generation: Generation) -> Vec<Candidate> {
         let mut candidates = Vec::new();
-        if self.digest.is_idle() {
+        if self.twins.digest.is_idle() {
             return candidates;
         }
-        let kept = self.is_kept(share);
+        let kept = self.ground.is_kept(share);
         // Looked up when the first asks for it: that takes a while where there are many.
-        let places = LazyCell::new(|| self.apps.places());
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let places = LazyCell::new(|| self.ground.apps.places());
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share != share || candidates.len() >= MAX_CANDIDATES {
                 return;
             }
@@ -107,17 +134,17 @@ impl Driver {
     /// First the tap, then the log: what comes in between is in both.
     pub(super) fn begin_rejoin(&mut self, share: ShareId, flow: FlowId, generation: Generation) {
         // What the twin before had, this one lacks.
-        self.exports.note_rejoin(flow.key);
-        self.commits.forget(flow.key);
-        let begins = self.flow(flow).map(|state| self.beginning(&state));
+        self.snapshots.exports.note_rejoin(flow.key);
+        self.snapshots.commits.forget(flow.key);
+        let begins = self.ground.flow(flow).map(|state| self.beginning(&state));
         let now = clock::now();
         if matches!(begins, Some(Err(NoRoom))) {
-            return self.node.handle_restore_postponed(share, flow, now);
+            return self.ground.node.handle_restore_postponed(share, flow, now);
         }
         let begun = begins.and_then(Result::ok).flatten();
         let begun = begun.and_then(|begins| {
             let order = Order::Rejoin(generation, begins.base_ack);
-            match self.datapath.orders.give(share, flow, order) {
+            match self.ground.datapath.orders.give(share, flow, order) {
                 Ok(()) => Some((self.restore(share, flow, &begins)?, begins.snapshot)),
                 Err(error) => {
                     tracing::debug!(flow = %flow.key, error = %error, "no twin can be made");
@@ -127,21 +154,21 @@ impl Driver {
         });
         let now = clock::now();
         let Some((restore, snapshot)) = begun else {
-            return self.node.handle_restore(share, flow, None, now);
+            return self.ground.node.handle_restore(share, flow, None, now);
         };
         let restore = Some(Box::new(restore));
-        self.node.handle_restore(share, flow, restore, now);
-        if let (Some(snapshot), Some(state)) = (snapshot, self.flow(flow)) {
+        self.ground.node.handle_restore(share, flow, restore, now);
+        if let (Some(snapshot), Some(state)) = (snapshot, self.ground.flow(flow)) {
             self.send_snapshot(&state, snapshot, now);
         }
-        let delay = self.exports.under_way().duration();
-        self.node.handle_restore_delay(share, flow, delay);
+        let delay = self.snapshots.exports.under_way().duration();
+        self.ground.node.handle_restore_delay(share, flow, delay);
     }
 
     /// `None` if what a twin would have to hear is not in the log, or not yet.
     fn beginning(&mut self, flow: &FlowState) -> Result<Option<Beginning>, NoRoom> {
         let log = flow.log;
-        let kept = self.is_kept(flow.share);
+        let kept = self.ground.is_kept(flow.share);
         let snapshot = if kept {
             self.snapshot_in_log(flow)
         } else {
@@ -176,8 +203,8 @@ impl Driver {
     }
 
     fn restore(&self, share: ShareId, flow: FlowId, begins: &Beginning) -> Option<Restore> {
-        let epoch = self.shares.get(share)?.entry.epoch;
-        let state = self.flow(flow)?;
+        let epoch = self.ground.shares.get(share)?.entry.epoch;
+        let state = self.ground.flow(flow)?;
         let input = self.input(&state, begins.base)?;
         let now = clock::now();
         Some(Restore {
@@ -214,19 +241,21 @@ impl Driver {
 
     /// The log from `from` on; `None` if it is not whole any more.
     fn input(&self, flow: &FlowState, from: SeqNumber) -> Option<Vec<u8>> {
-        let read = self.datapath.log.read(flow.id, flow.log, from);
+        let read = self.ground.datapath.log.read(flow.id, flow.log, from);
         let input = read.unwrap_or_else(|error| {
             tracing::warn!(flow = %flow.id.key, error = %error, "log not read");
             None
         })?;
         // It may have been begun anew meanwhile, or slid.
-        let again = self.flow(flow.id)?;
+        let again = self.ground.flow(flow.id)?;
         (flow.log.goes_on_as(&again.log, from) && input.len() <= MAX_INPUT_LEN).then_some(input)
     }
 
     /// What the twin has not acknowledged and the log has.
     pub(super) fn feed_log(&mut self, share: ShareId, flow: FlowId) {
-        let Some(state) = self.flow(flow) else { return };
+        let Some(state) = self.ground.flow(flow) else {
+            return;
+        };
         let fin = reprotect::has_fin(&state);
         let from = state.twin_ack;
         if from.ge(state.log.end + u32::from(fin)) {
@@ -234,26 +263,39 @@ impl Driver {
         }
         if let Some(input) = self.input(&state, from.min(state.log.end)) {
             let at = (from.min(state.log.end), fin);
-            self.node.handle_log(share, flow, at, input, clock::now());
-        } else if self.flow(flow).is_some_and(|state| lacks_for_good(&state)) {
+            self.ground
+                .node
+                .handle_log(share, flow, at, input, clock::now());
+        } else if self
+            .ground
+            .flow(flow)
+            .is_some_and(|state| lacks_for_good(&state))
+        {
             let has = state.twin_ack;
-            self.node.handle_log_gone(share, flow, has, clock::now());
+            self.ground
+                .node
+                .handle_log_gone(share, flow, has, clock::now());
         }
     }
 
     /// The standby may have to serve the client from here on: it hears first of
     /// what the client was told without it.
     pub(super) fn protect(&mut self, share: ShareId, flow: FlowId) {
-        let state = self.flow(flow);
+        let state = self.ground.flow(flow);
         let word = state.and_then(|state| Some((state, segments::floor_word(&state)?)));
         if let Some((state, word)) = word {
-            self.say_to_standby(&state, &word);
+            self.ground.say_to_standby(&state, &word);
         }
-        let outcome = self.datapath.orders.give(share, flow, Order::Protect);
+        let outcome = self
+            .ground
+            .datapath
+            .orders
+            .give(share, flow, Order::Protect);
         if let Err(error) = &outcome {
             tracing::debug!(flow = %flow.key, error = %error, "not protected after all");
         }
-        self.node
+        self.ground
+            .node
             .handle_flow_protected(share, flow, outcome.is_ok(), clock::now());
     }
 }

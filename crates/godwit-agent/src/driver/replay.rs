@@ -12,7 +12,8 @@ use godwit_core::rejoin::pace::{FIRST_PAUSE, Pace};
 use godwit_sock::{FrameSender, destroy_tcp};
 use godwit_wire::{FlowId, FlowKey, Generation, Restore, SeqNumber, ShareId};
 
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::segments;
 use crate::clock;
 
 /// How often a twin is looked at that has not taken all. Said to is one that has taken
@@ -139,32 +140,39 @@ impl Replay {
     }
 }
 
-impl Driver {
+impl Replays {
     /// The entry first; its twin is made by the first byte that is said. Refused
     /// while another connection of the same addresses has a twin: the owner asks
     /// again, if it still has the one that it asked for.
     pub(super) fn restore_twin(
         &mut self,
+        ground: &mut Ground,
         share: ShareId,
         generation: Generation,
         restore: &Restore,
     ) {
         let flow = restore.flow();
-        if let Ok(Some(old)) = self.datapath.flows.get(flow.key) {
+        if let Ok(Some(old)) = ground.datapath.flows.get(flow.key) {
             let is_ours = old.share != share && old.phase != Phase::Ended;
             if is_ours || !old.gives_way_to(flow) {
                 return tracing::warn!(flow = %flow.key, reason = "twin_alive", "no twin can be made");
             }
             // Forgotten before it is ended: its RST is not the new twin's.
-            self.give(old.share, old.id, Order::Forget);
+            ground.give(old.share, old.id, Order::Forget);
         }
-        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+        if let Err(error) = destroy_tcp(ground.voice.ifindex, flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
-        if let Err(error) = self.datapath.installer.install(share, generation, restore) {
+        if let Err(error) = ground
+            .datapath
+            .installer
+            .install(share, generation, restore)
+        {
             return tracing::warn!(flow = %flow.key, error = %error, "no twin can be made");
         }
-        let Some(state) = self.flow(flow) else { return };
+        let Some(state) = ground.flow(flow) else {
+            return;
+        };
         let now = clock::now();
         let replay = Replay {
             flow,
@@ -176,11 +184,20 @@ impl Driver {
             until: now.saturating_add(PATIENCE),
             pace: Pace::new(taken(&state), now),
         };
-        self.begin_replay(&state, replay, now);
+        self.begin_replay(ground, &state, replay, now);
     }
 
-    pub(super) fn feed_twin(&mut self, flow: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) {
-        let Some(state) = self.flow(flow) else { return };
+    pub(super) fn feed_twin(
+        &mut self,
+        ground: &mut Ground,
+        flow: FlowId,
+        seq: SeqNumber,
+        fin: bool,
+        input: Vec<u8>,
+    ) {
+        let Some(state) = ground.flow(flow) else {
+            return;
+        };
         let now = clock::now();
         let replay = Replay {
             flow,
@@ -194,45 +211,61 @@ impl Driver {
         };
         // What has not been said yet of the first log comes with this again.
         let goes_on = |old: &Replay| old.base.lt(seq) && !old.is_done(&state);
-        match self.replays.replays.get(&flow.key) {
-            Some(old) if goes_on(old) => self.say_replay(&state, old),
-            Some(_) | None => self.begin_replay(&state, replay, now),
+        match self.replays.get(&flow.key) {
+            Some(old) if goes_on(old) => say_replay(ground, &state, old),
+            Some(_) | None => self.begin_replay(ground, &state, replay, now),
         }
     }
 
     /// Only this one: with many, the others have just been looked at.
-    fn begin_replay(&mut self, state: &FlowState, replay: Replay, now: MonoTime) {
-        self.say_replay(state, &replay);
-        self.replays.insert(replay, now);
-    }
-
-    fn say_replay(&self, state: &FlowState, replay: &Replay) {
-        replay.say(state, &|flow, packet| {
-            send(&self.replayed, &self.frame_to_self(flow, &packet), flow);
-        });
+    fn begin_replay(
+        &mut self,
+        ground: &mut Ground,
+        state: &FlowState,
+        replay: Replay,
+        now: MonoTime,
+    ) {
+        say_replay(ground, state, &replay);
+        self.insert(replay, now);
     }
 
     /// Says what twins can take by now.
-    pub(super) fn replay(&mut self, now: MonoTime) {
-        let mut replays = std::mem::take(&mut self.replays);
+    pub(super) fn replay(&mut self, ground: &mut Ground, now: MonoTime) {
+        let mut replays = std::mem::take(self);
         replays.carry_out(
             now,
-            |flow| self.flow(flow),
-            |flow, packet| send(&self.replayed, &self.frame_to_self(flow, &packet), flow),
+            |flow| ground.flow(flow),
+            |flow, packet| {
+                send(
+                    &ground.voice.replayed,
+                    &frame_to_self(ground, flow, &packet),
+                    flow,
+                )
+            },
         );
-        self.replays = replays;
+        *self = replays;
     }
+}
 
-    fn frame_to_self(&self, flow: &FlowState, packet: &[u8]) -> Vec<u8> {
-        segments::frame(self.mac, flow.client_mac, packet)
-    }
+fn say_replay(ground: &Ground, state: &FlowState, replay: &Replay) {
+    replay.say(state, &|flow, packet| {
+        send(
+            &ground.voice.replayed,
+            &frame_to_self(ground, flow, &packet),
+            flow,
+        );
+    });
+}
 
-    /// The twin may be served, if it is well.
-    pub(super) fn admit_twin(&mut self, share: ShareId, flow: FlowId) {
-        match self.datapath.orders.give(share, flow, Order::Admit) {
-            Ok(()) => self.node.handle_twin_admitted(share, flow, clock::now()),
-            Err(error) => tracing::warn!(flow = %flow.key, error = %error, "twin not admitted"),
-        }
+fn frame_to_self(ground: &Ground, flow: &FlowState, packet: &[u8]) -> Vec<u8> {
+    segments::frame(ground.voice.mac, flow.client_mac, packet)
+}
+
+/// The twin may be served, if it is well.
+pub(super) fn admit_twin(ground: &mut Ground, share: ShareId, flow: FlowId) {
+    match ground.datapath.orders.give(share, flow, Order::Admit) {
+        Ok(()) => ground.node.handle_twin_admitted(share, flow, clock::now()),
+        Err(error) => tracing::warn!(flow = %flow.key, error = %error, "twin not admitted"),
     }
 }
 

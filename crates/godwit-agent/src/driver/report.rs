@@ -5,19 +5,17 @@ use std::thread;
 
 use godwit_bpf::FlowTable;
 use godwit_core::node::{FailbackStatus, ShareNews};
-use godwit_core::{Event, EventKind, MonoTime, PeerId, PeerStatus};
+use godwit_core::{Event, EventKind, MonoTime, PeerId, PeerStatus, ShareStatus};
 use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
 use super::shares::LastTakeover;
 use super::{Driver, moves, unreached};
-use crate::clock;
+use crate::clock::{self, ms, whole_ms};
 use crate::config::PeerConfig;
 use crate::flows::{FlowCounts, FlowReport, Flows, ShareView};
 use crate::realtime::be_ordinary;
-use crate::status::{
-    DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
-};
+use crate::status::{DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport};
 
 /// What a scan of the flow table needs to know of the shares.
 #[derive(Debug)]
@@ -37,9 +35,12 @@ impl Driver {
     /// many flows that takes longer than a heartbeat.
     pub(super) fn answer_status(&self, answer: oneshot::Sender<Status>, now: MonoTime) {
         let (mut status, ids) = self.status(now);
-        let (flows, views) = (self.datapath.flows.clone(), self.views());
+        let (flows, views) = (self.ground.datapath.flows.clone(), self.views());
         let handed = self.handed();
-        let (unreached, transfers) = (self.placing.unreached(now), self.datapath.transfers.clone());
+        let (unreached, transfers) = (
+            self.requests.unreached(now),
+            self.ground.datapath.transfers.clone(),
+        );
         aside(move || {
             status
                 .warnings
@@ -62,8 +63,8 @@ impl Driver {
 
     /// As [`Driver::answer_status`].
     pub(super) fn answer_flows(&self, answer: oneshot::Sender<Flows>, now: MonoTime) {
-        let node = self.config.node.name;
-        let (flows, views) = (self.datapath.flows.clone(), self.views());
+        let node = self.ground.config.node.name;
+        let (flows, views) = (self.ground.datapath.flows.clone(), self.views());
         let handed = self.handed();
         aside(move || {
             let mut reports = views.report(&flows, now);
@@ -82,28 +83,37 @@ impl Driver {
     }
 
     fn peer_reports(&self, now: MonoTime) -> Vec<PeerReport> {
-        let own = self.config.own_peer().role;
-        let peers = self.config.others().zip(self.node.peer_status());
+        let own = self.ground.config.own_peer().role;
+        let peers = self
+            .ground
+            .config
+            .others()
+            .zip(self.ground.node.peer_status());
         let reports = peers.zip((0..).map(PeerId));
         let reports = reports.map(|((config, peer), id)| PeerReport {
-            tags: self.tagging.of(id).map(ToOwned::to_owned),
-            ..PeerReport::new(own, config, &peer, now).with_absence(self.peers.absence(id))
+            tags: self.requests.tagging().of(id).map(ToOwned::to_owned),
+            ..PeerReport::new(own, config, &peer, now).with_absence(self.ground.peers.absence(id))
         });
         reports.collect()
     }
 
     /// Everything but the flow counts, and the shares of its services.
     fn status(&self, now: MonoTime) -> (Status, Vec<ShareId>) {
-        let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
-        status.apps_refused = self.apps.refused();
+        let mut status = Status::new(
+            &self.ground.config,
+            self.incarnation,
+            now.since(self.ground.started),
+        );
+        status.apps_refused = self.ground.apps.refused();
         status.peers = self.peer_reports(now);
         let mut ids = Vec::new();
-        for share in self.node.share_status() {
-            let Some((_, config)) = self.config.shares().find(|(id, _)| *id == share.id) else {
+        for share in self.ground.node.share_status() {
+            let Some((_, config)) = self.ground.config.shares().find(|(id, _)| *id == share.id)
+            else {
                 continue;
             };
             let mut report =
-                ServiceReport::new(&self.config, config, &share, FlowCounts::default());
+                ServiceReport::new(&self.ground.config, config, &share, FlowCounts::default());
             if let Some(peer) = self.unresolved(share.id) {
                 report.in_sync.clear();
                 report.generation = 0;
@@ -120,34 +130,12 @@ impl Driver {
             }
             let silent = self.servers.silent(share.id);
             report.not_listening = silent.iter().map(ToString::to_string).collect();
-            if let Some(until) = share.held_off_until.filter(|until| *until > now) {
-                status.warnings.push(format!(
-                    "service {}: its standby is held off for {} s, as it failed too often \
-                     within a minute",
-                    report.name,
-                    until.since(now).as_secs() + 1
-                ));
-            }
-            if share.lease.is_some_and(|lease| lease.lapsed) {
-                status.warnings.push(format!(
-                    "service {}: this node's lease has ended and too few voters answer, so \
-                     clients hear nothing until it is renewed or another node takes over",
-                    report.name
-                ));
-            }
-            if share.no_quorum {
-                status.warnings.push(format!(
-                    "service {}: too few voters besides this node know its lease, so nobody \
-                     could take over; one that was killed and started again votes after \
-                     10 s",
-                    report.name
-                ));
-            }
+            status.warnings.extend(say_lease(&report.name, &share, now));
             let home = share.failback.as_ref();
             status
                 .warnings
                 .extend(home.map(|it| say_failback(&report.name, it, now)));
-            for server in self.placing.unproved(share.id, now) {
+            for server in self.requests.unproved(share.id, now) {
                 status.warnings.push(format!(
                     "service {}: the link does not carry what this node would send to {server} \
                      with a request (frames of EtherType 0x88b6), or nothing comes back, so \
@@ -160,14 +148,14 @@ impl Driver {
         }
         status.warnings.extend(self.say_pauses());
         status.data_path = self.data_path();
-        status.facts = self.facts.reports(&self.config);
+        status.facts = self.outside.facts.reports(&self.ground.config);
         status.conclude();
         (status, ids)
     }
 
     /// Servers that stand still on peers that are heard.
     fn say_pauses(&self) -> Vec<String> {
-        let peers = (0..).map(PeerId).zip(self.node.peer_status());
+        let peers = (0..).map(PeerId).zip(self.ground.node.peer_status());
         let heard = peers.filter(|(_, peer)| peer.liveness.is_alive());
         let say = |(id, peer): (PeerId, PeerStatus)| {
             let services = self.servers.pauses.of(id).into_iter();
@@ -186,9 +174,13 @@ impl Driver {
 
     /// Why a standby is not admitted that wants to be in sync.
     fn say_unproved(&self, service: &str, peer: NodeName, why: LeaveReason) -> String {
-        let mut others = self.config.others();
+        let mut others = self.ground.config.others();
         let known = others.find(|other| other.name == peer);
-        let mac = self.node.peer_id(peer).and_then(|id| self.shares.mac(id));
+        let mac = self
+            .ground
+            .node
+            .peer_id(peer)
+            .and_then(|id| self.ground.shares.mac(id));
         match (known, mac, why) {
             (Some(known), None, _) => format!(
                 "service {service}: peer {peer} does not answer for {} on the service \
@@ -209,8 +201,8 @@ impl Driver {
 
     /// The other side of the tap, if it can't be found on the link.
     fn unresolved(&self, share: ShareId) -> Option<&PeerConfig> {
-        let peer = self.shares.get(share)?.unresolved()?;
-        self.config.others().nth(usize::from(peer.0))
+        let peer = self.ground.shares.get(share)?.unresolved()?;
+        self.ground.config.others().nth(usize::from(peer.0))
     }
 
     /// Remembers a takeover of this node for `status`.
@@ -236,8 +228,9 @@ impl Driver {
             stall_ms: ms(*detection + at.since(event.at)),
             age_ms: 0,
         };
-        if let Some(share) = self.shares.get_mut(share) {
-            self.metrics
+        if let Some(share) = self.ground.shares.get_mut(share) {
+            self.outside
+                .metrics
                 .observe_stall(&share.name, *detection + at.since(event.at));
             share.last_takeover = Some(LastTakeover { report, at });
         }
@@ -249,9 +242,9 @@ impl Driver {
         share: ShareId,
         now: MonoTime,
     ) -> ServiceReport {
-        report.asks = self.placing.asked(share);
-        report.load = self.loads.of(share);
-        if let Some(share) = self.shares.get(share) {
+        report.asks = self.requests.asked(share);
+        report.load = self.requests.load(share);
+        if let Some(share) = self.ground.shares.get(share) {
             report.leash_bytes = share.entry.leash;
             report.takeovers = u64::from(share.entry.takeovers);
             report.resets = share.resets.report();
@@ -265,12 +258,13 @@ impl Driver {
 
     fn views(&self) -> Views {
         let doubtful: BTreeSet<_> = self
+            .ground
             .node
             .share_status()
             .filter(|share| share.no_quorum)
             .map(|share| share.id)
             .collect();
-        let views = self.shares.iter().map(|(id, share)| {
+        let views = self.ground.shares.iter().map(|(id, share)| {
             let view = View {
                 service: share.name.clone(),
                 role: share.entry.role,
@@ -284,9 +278,9 @@ impl Driver {
     }
 
     fn data_path(&self) -> DataPathReport {
-        let reasons = self.datapath.counters.read();
+        let reasons = self.ground.datapath.counters.read();
         DataPathReport {
-            interface: self.config.node.interface.to_string(),
+            interface: self.ground.config.node.interface.to_string(),
             attached: true,
             version: env!("CARGO_PKG_VERSION").into(),
             reasons: reasons
@@ -356,6 +350,32 @@ fn say_failback(service: &str, failback: &FailbackStatus, now: MonoTime) -> Stri
         refused.sentence,
         failback.again.since(now).as_secs() + 1
     )
+}
+
+/// What is wrong with the lease of a share, and with its standby.
+fn say_lease(name: &str, share: &ShareStatus, now: MonoTime) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(until) = share.held_off_until.filter(|until| *until > now) {
+        warnings.push(format!(
+            "service {name}: its standby is held off for {} s, as it failed too often \
+             within a minute",
+            until.since(now).as_secs() + 1
+        ));
+    }
+    if share.lease.is_some_and(|lease| lease.lapsed) {
+        warnings.push(format!(
+            "service {name}: this node's lease has ended and too few voters answer, so \
+             clients hear nothing until it is renewed or another node takes over"
+        ));
+    }
+    if share.no_quorum {
+        warnings.push(format!(
+            "service {name}: too few voters besides this node know its lease, so nobody \
+             could take over; one that was killed and started again votes after \
+             10 s"
+        ));
+    }
+    warnings
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use godwit_bpf::{FlowState, Order};
 use godwit_sock::destroy_tcp;
 use godwit_wire::ShareId;
 
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::segments;
 use crate::clock;
 
 /// Why a connection is reset.
@@ -89,56 +90,54 @@ impl Resets {
     }
 }
 
-impl Driver {
-    /// Resets connections of a share, each for its reason.
-    ///
-    /// A client that has got more than a twin knows of drops a RST from before that
-    /// (RFC 9293 section 3.10.7.4). So it is asked where it is, and our kernel, which
-    /// has no socket for the answer, resets it from there; as whenever it speaks.
-    /// One that has closed and has heard its owner out needs no RST: that the standby
-    /// had no whole twin of its last moments is nothing to it.
-    pub(super) fn reset(&mut self, share: ShareId, flows: &[(FlowState, ResetReason)]) {
-        let (mut resets, now) = (Resets::default(), clock::now());
-        for (flow, reason) in flows {
-            if flow.parted && reason.is_of_twin() {
-                tracing::debug!(flow = %flow.id.key, "its client has closed");
-                self.end_here(flow, *reason);
-                continue;
-            }
-            resets.count(*reason);
-            tracing::info!(flow = %flow.id.key, reason = reason.as_str(), "connection reset");
-            self.speak(flow, segments::reset(flow));
-            self.end_here(flow, *reason);
-            if reason.is_of_twin() {
-                self.speak(flow, segments::last_probe(flow, now));
-            }
+/// Resets connections of a share, each for its reason.
+///
+/// A client that has got more than a twin knows of drops a RST from before that
+/// (RFC 9293 section 3.10.7.4). So it is asked where it is, and our kernel, which
+/// has no socket for the answer, resets it from there; as whenever it speaks.
+/// One that has closed and has heard its owner out needs no RST: that the standby
+/// had no whole twin of its last moments is nothing to it.
+pub(super) fn reset(ground: &mut Ground, share: ShareId, flows: &[(FlowState, ResetReason)]) {
+    let (mut resets, now) = (Resets::default(), clock::now());
+    for (flow, reason) in flows {
+        if flow.parted && reason.is_of_twin() {
+            tracing::debug!(flow = %flow.id.key, "its client has closed");
+            end_here(ground, flow, *reason);
+            continue;
         }
-        self.tell_resets(share, &resets);
-    }
-
-    pub(super) fn tell_resets(&mut self, share: ShareId, resets: &Resets) {
-        let Some(known) = self.shares.get_mut(share) else {
-            return;
-        };
-        known.resets.add(resets);
-        for (reason, count) in resets.report() {
-            let count = count.to_string();
-            let fields = [
-                ("service", known.name.as_str()),
-                ("reason", &reason),
-                ("count", &count),
-            ];
-            self.events.publish_own("connections_reset", true, fields);
+        resets.count(*reason);
+        tracing::info!(flow = %flow.id.key, reason = reason.as_str(), "connection reset");
+        ground.speak(flow, segments::reset(flow));
+        end_here(ground, flow, *reason);
+        if reason.is_of_twin() {
+            ground.speak(flow, segments::last_probe(flow, now));
         }
     }
+    tell_resets(ground, share, &resets);
+}
 
-    fn end_here(&self, flow: &FlowState, reason: ResetReason) {
-        self.give(flow.share, flow.id, Order::End);
-        if reason.leaves_socket()
-            && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
-        {
-            tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
-        }
+pub(super) fn tell_resets(ground: &mut Ground, share: ShareId, resets: &Resets) {
+    let Some(known) = ground.shares.get_mut(share) else {
+        return;
+    };
+    known.resets.add(resets);
+    for (reason, count) in resets.report() {
+        let count = count.to_string();
+        let fields = [
+            ("service", known.name.as_str()),
+            ("reason", &reason),
+            ("count", &count),
+        ];
+        ground.events.publish_own("connections_reset", true, fields);
+    }
+}
+
+fn end_here(ground: &Ground, flow: &FlowState, reason: ResetReason) {
+    ground.give(flow.share, flow.id, Order::End);
+    if reason.leaves_socket()
+        && let Err(error) = destroy_tcp(ground.voice.ifindex, flow.id.key)
+    {
+        tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
     }
 }
 

@@ -4,8 +4,10 @@ use godwit_bpf::{FlowState, HalfOpen, Order, Phase};
 use godwit_core::MonoTime;
 use godwit_wire::{FlowId, ShareId};
 
-use super::resets::ResetReason;
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::offer::offer_windows;
+use super::resets::{ResetReason, reset};
+use super::segments;
 use crate::clock;
 
 /// A client that was silent for longer has nothing under way: its next segment
@@ -49,164 +51,157 @@ impl Revival {
     }
 }
 
-impl Driver {
-    /// Begins one round of ACKs and probes to busy clients that have not been
-    /// heard since the takeover, the busiest first.
-    pub(super) fn revive(&mut self, share: ShareId, attempt: u32) {
-        let now = clock::now();
-        let unheard = if attempt == 0 {
-            self.begin_revival(share, now)
-        } else {
-            let revival = self.shares.get(share).map(|share| &share.revival);
-            match revival {
-                // Thousands: the last round is not over.
-                Some(revival) if !revival.is_under_way() => self.unheard(share, &revival.unheard),
-                Some(_) | None => return,
-            }
-        };
-        if let Some(share) = self.shares.get_mut(share) {
-            share.revival.begin(unheard);
+/// Begins one round of ACKs and probes to busy clients that have not been
+/// heard since the takeover, the busiest first.
+pub(super) fn revive(ground: &mut Ground, share: ShareId, attempt: u32) {
+    let now = clock::now();
+    let unheard = if attempt == 0 {
+        begin_revival(ground, share, now)
+    } else {
+        let revival = ground.shares.get(share).map(|share| &share.revival);
+        match revival {
+            // Thousands: the last round is not over.
+            Some(revival) if !revival.is_under_way() => unheard(ground, share, &revival.unheard),
+            Some(_) | None => return,
         }
-        self.go_on_reviving(now);
-        if attempt == 0 {
-            self.offer_windows(share, MonoTime(now.0.saturating_sub(BUSY_NS)));
-            self.answer_half_open(share, now);
-            self.ask_given_up(share);
+    };
+    if let Some(share) = ground.shares.get_mut(share) {
+        share.revival.begin(unheard);
+    }
+    go_on_reviving(ground, now);
+    if attempt == 0 {
+        offer_windows(ground, share, MonoTime(now.0.saturating_sub(BUSY_NS)));
+        answer_half_open(ground, share, now);
+        ask_given_up(ground, share);
+    }
+}
+
+/// Speaks to some of those who wait for it; the driver has other work, too.
+pub(super) fn go_on_reviving(ground: &mut Ground, now: MonoTime) {
+    let Some((share, revival)) = ground.shares.revival_under_way() else {
+        return;
+    };
+    let batch = revival.next();
+    for flow in batch.into_iter().filter_map(|flow| ground.flow(flow)) {
+        if is_unheard(ground, share, &flow) {
+            ground.speak(&flow, segments::ack(&flow, now));
+            ground.speak(&flow, segments::probe(&flow, now));
         }
     }
+}
 
-    /// Speaks to some of those who wait for it; the driver has other work, too.
-    pub(super) fn go_on_reviving(&mut self, now: MonoTime) {
-        let Some((share, revival)) = self.shares.revival_under_way() else {
+/// The clients that were busy at the takeover, the busiest first. What nobody
+/// can serve is reset.
+fn begin_revival(ground: &mut Ground, share: ShareId, now: MonoTime) -> Vec<FlowId> {
+    let (mut busy, mut unserved) = (Vec::new(), Vec::new());
+    let scanned = ground.datapath.flows.for_each(|flow| {
+        if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
             return;
-        };
-        let batch = revival.next();
-        for flow in batch.into_iter().filter_map(|flow| self.flow(flow)) {
-            if self.is_unheard(share, &flow) {
-                self.speak(&flow, segments::ack(&flow, now));
-                self.speak(&flow, segments::probe(&flow, now));
-            }
         }
-    }
-
-    /// The clients that were busy at the takeover, the busiest first. What nobody
-    /// can serve is reset.
-    fn begin_revival(&mut self, share: ShareId, now: MonoTime) -> Vec<FlowId> {
-        let (mut busy, mut unserved) = (Vec::new(), Vec::new());
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
-                return;
-            }
-            if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
-                let reason = ResetReason::of_twin(&flow);
-                unserved.push((flow, reason));
-            } else if now.0.saturating_sub(flow.heard_ns) < BUSY_NS && self.is_unheard(share, &flow)
-            {
-                busy.push((flow.heard_ns, flow.id));
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows to revive");
+        if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
+            let reason = ResetReason::of_twin(&flow);
+            unserved.push((flow, reason));
+        } else if now.0.saturating_sub(flow.heard_ns) < BUSY_NS && is_unheard(ground, share, &flow)
+        {
+            busy.push((flow.heard_ns, flow.id));
         }
-        self.reset(share, &unserved);
-        busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
-        busy.into_iter().map(|(_, flow)| flow).collect()
+    });
+    if let Err(error) = scanned {
+        tracing::error!(error = %error, "can't read the flows to revive");
     }
+    reset(ground, share, &unserved);
+    busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
+    busy.into_iter().map(|(_, flow)| flow).collect()
+}
 
-    /// Those of `flows` that still have not been heard: looked up one by one, for
-    /// the share may have many more.
-    fn unheard(&self, share: ShareId, flows: &[FlowId]) -> Vec<FlowId> {
-        let states = flows.iter().filter_map(|flow| self.flow(*flow));
-        let unheard = states.filter(|flow| self.is_unheard(share, flow));
-        unheard.map(|flow| flow.id).collect()
-    }
+/// Those of `flows` that still have not been heard: looked up one by one, for
+/// the share may have many more.
+fn unheard(ground: &Ground, share: ShareId, flows: &[FlowId]) -> Vec<FlowId> {
+    let states = flows.iter().filter_map(|flow| ground.flow(*flow));
+    let unheard = states.filter(|flow| is_unheard(ground, share, flow));
+    unheard.map(|flow| flow.id).collect()
+}
 
-    fn is_unheard(&self, share: ShareId, flow: &FlowState) -> bool {
-        flow.phase != Phase::Ended && flow.heard_ns < self.taken_over_at(share).0
-    }
+fn is_unheard(ground: &Ground, share: ShareId, flow: &FlowState) -> bool {
+    flow.phase != Phase::Ended && flow.heard_ns < ground.taken_over_at(share).0
+}
 
-    /// The gates of a generation that is over are open: everybody hears what
-    /// they kept back.
-    pub(super) fn release_gate(&mut self, share: ShareId, generation: godwit_wire::Generation) {
-        let now = clock::now();
-        let mut held = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if flow.share == share
-                && flow.generation == generation
-                && flow.gated
-                && (flow.is_held() || flow.leashed)
-            {
-                held.push(flow);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows to release");
+/// The gates of a generation that is over are open: everybody hears what
+/// they kept back.
+pub(super) fn release_gate(
+    ground: &mut Ground,
+    share: ShareId,
+    generation: godwit_wire::Generation,
+) {
+    let now = clock::now();
+    let mut held = Vec::new();
+    let scanned = ground.datapath.flows.for_each(|flow| {
+        if flow.share == share
+            && flow.generation == generation
+            && flow.gated
+            && (flow.is_held() || flow.leashed)
+        {
+            held.push(flow);
         }
-        for flow in &held {
-            self.let_go(flow, now);
-        }
+    });
+    if let Err(error) = scanned {
+        tracing::error!(error = %error, "can't read the flows to release");
     }
-
-    /// The client hears all that our kernel thinks it has said long ago, and
-    /// our kernel the window that the leash kept from it. If that was the last word the
-    /// connection is over: no segment will come that says so.
-    pub(super) fn let_go(&self, flow: &FlowState, now: MonoTime) {
-        self.speak(flow, segments::ack(flow, now));
-        if flow.leashed {
-            self.inject(flow, segments::client_window(flow));
-        }
-        if flow.through {
-            self.give(flow.share, flow.id, Order::End);
-        }
+    for flow in &held {
+        let_go(ground, flow, now);
     }
+}
 
-    /// Sends a packet to a flow's client. A full queue or a missing route is
-    /// met by the next round, or by the kernel's own retransmission.
-    pub(super) fn speak(&self, flow: &FlowState, packet: Option<Vec<u8>>) {
-        let Some(packet) = packet else { return };
-        if let Err(error) = self.segments.send(flow.id.key.client.ip(), &packet) {
-            tracing::debug!(flow = %flow.id.key, error = %error, "segment not sent");
-        }
+/// The client hears all that our kernel thinks it has said long ago, and
+/// our kernel the window that the leash kept from it. If that was the last word the
+/// connection is over: no segment will come that says so.
+pub(super) fn let_go(ground: &Ground, flow: &FlowState, now: MonoTime) {
+    ground.speak(flow, segments::ack(flow, now));
+    if flow.leashed {
+        ground.inject(flow, segments::client_window(flow));
     }
-
-    /// Clients in the middle of a handshake hear its answer again.
-    pub(super) fn answer_half_open(&self, share: ShareId, now: MonoTime) {
-        let mut fresh = self.half_open(share);
-        fresh.retain(|half| !half.given_up && now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS);
-        self.say_syn_acks(&mut fresh);
+    if flow.through {
+        ground.give(flow.share, flow.id, Order::End);
     }
+}
 
-    /// A client whose connection was given up before it had a twin here has completed
-    /// its handshake, however long ago: whatever the numbers of a SYN-ACK, it says where
-    /// it is (RFC 5961 section 4), and our kernel, which knows nothing of it, resets it.
-    /// With nothing to send it would wait for ever. An owner that lives has reset it
-    /// itself.
-    fn ask_given_up(&self, share: ShareId) {
-        let mut given_up = self.half_open(share);
-        given_up.retain(|half| half.given_up);
-        self.say_syn_acks(&mut given_up);
-    }
+/// Clients in the middle of a handshake hear its answer again.
+pub(super) fn answer_half_open(ground: &Ground, share: ShareId, now: MonoTime) {
+    let mut fresh = half_open(ground, share);
+    fresh.retain(|half| !half.given_up && now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS);
+    say_syn_acks(ground, &mut fresh);
+}
 
-    fn half_open(&self, share: ShareId) -> Vec<HalfOpen> {
-        let mut half_open = self.datapath.half_open.waiting().unwrap_or_else(|error| {
-            tracing::error!(error = %error, "can't read the handshakes");
-            Vec::new()
-        });
-        half_open.retain(|half| half.share == share && half.tapped);
-        half_open
-    }
+/// A client whose connection was given up before it had a twin here has completed
+/// its handshake, however long ago: whatever the numbers of a SYN-ACK, it says where
+/// it is (RFC 5961 section 4), and our kernel, which knows nothing of it, resets it.
+/// With nothing to send it would wait for ever. An owner that lives has reset it
+/// itself.
+fn ask_given_up(ground: &Ground, share: ShareId) {
+    let mut given_up = half_open(ground, share);
+    given_up.retain(|half| half.given_up);
+    say_syn_acks(ground, &mut given_up);
+}
 
-    fn say_syn_acks(&self, half_open: &mut [HalfOpen]) {
-        for half in latest(half_open) {
-            let (key, irs) = (half.key, half.irs);
-            // It has got its twin since.
-            let known = self.flow(FlowId { key, irs }).is_some();
-            if !known
-                && let Some(packet) = segments::syn_ack(half)
-                && let Err(error) = self.segments.send(half.key.client.ip(), &packet)
-            {
-                tracing::debug!(flow = %half.key, error = %error, "SYN-ACK not sent");
-            }
+fn half_open(ground: &Ground, share: ShareId) -> Vec<HalfOpen> {
+    let mut half_open = ground.datapath.half_open.waiting().unwrap_or_else(|error| {
+        tracing::error!(error = %error, "can't read the handshakes");
+        Vec::new()
+    });
+    half_open.retain(|half| half.share == share && half.tapped);
+    half_open
+}
+
+fn say_syn_acks(ground: &Ground, half_open: &mut [HalfOpen]) {
+    for half in latest(half_open) {
+        let (key, irs) = (half.key, half.irs);
+        // It has got its twin since.
+        let known = ground.flow(FlowId { key, irs }).is_some();
+        if !known
+            && let Some(packet) = segments::syn_ack(half)
+            && let Err(error) = ground.voice.segments.send(half.key.client.ip(), &packet)
+        {
+            tracing::debug!(flow = %half.key, error = %error, "SYN-ACK not sent");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use godwit_bpf::{Events, RawEvent, Record};
 use godwit_core::{FlowEvent, FlowEventKind};
 
-use super::sweep::Doubts;
+use super::doubts::Doubts;
 use crate::input::{Inbox, Input, StopHint};
 use crate::realtime::{Urgency, prefer};
 

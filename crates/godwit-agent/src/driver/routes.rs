@@ -21,9 +21,9 @@ use nix::net::if_::if_indextoname;
 
 use super::follow::Place;
 use crate::descriptors::Sight;
+use crate::facts::Look;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::be_ordinary;
-use crate::surroundings::Look;
 
 /// How often the kernel is asked.
 const PERIOD: Duration = Duration::from_millis(500);

@@ -11,12 +11,14 @@ use godwit_core::{Listening, MonoTime, PeerId, ServerExit};
 use godwit_sock::{Listeners, has_tcp_socket};
 use godwit_wire::{NodeName, Role, ShareId};
 
-use super::Driver;
 use super::dying::DyingServers;
+use super::ground::Ground;
 use super::pauses::{self, Pauses};
-use super::resets::ResetReason;
+use super::resets::{ResetReason, reset};
+use super::revive::let_go;
 use crate::clock;
 use crate::config::{Config, PeerRole, ServiceConfig};
+use crate::heartbeat::ShareBoard;
 
 /// How often listeners are looked for while all are there.
 const CALM: Duration = Duration::from_millis(500);
@@ -100,7 +102,7 @@ impl Servers {
         self.due = self.due.min(now.saturating_add(pause));
     }
 
-    /// When [`Driver::look_for_listeners`] wants to be called.
+    /// When [`Servers::look_for_listeners`] wants to be called.
     pub(super) const fn due(&self) -> MonoTime {
         self.due
     }
@@ -119,13 +121,13 @@ fn directors(config: &Config) -> impl Iterator<Item = (PeerId, NodeName)> {
     directors.map(|(id, peer)| (id, peer.name))
 }
 
-impl Driver {
+impl Servers {
     /// The data path keeps silent what the process held: the core decides.
-    pub(super) fn feed_exit(&mut self, exit: &ProcessExit, now: MonoTime) {
-        if !self.servers.note_exit(exit, now) {
+    pub(super) fn feed_exit(&mut self, ground: &mut Ground, exit: &ProcessExit, now: MonoTime) {
+        if !self.note_exit(exit, now) {
             return;
         }
-        self.tell_exit(exit);
+        tell_exit(ground, exit);
         let exit = ServerExit {
             share: exit.share,
             server: exit.server || exit.last_listener,
@@ -133,91 +135,39 @@ impl Driver {
             listener_lost: exit.last_listener,
             movable: true,
         };
-        self.pass_on(exit, now);
-    }
-
-    /// Services of one address move together: an address is in one place.
-    fn pass_on(&mut self, exit: ServerExit, now: MonoTime) {
-        let mates = self.shares.mates(exit.share);
-        let movable = mates.iter().all(|mate| self.could_move(*mate));
-        let concerned = exit.kept > 0 || exit.listener_lost;
-        let own = ServerExit { movable, ..exit };
-        self.node.handle_server_exit(own, now);
-        for mate in mates.into_iter().filter(|_| concerned) {
-            let exit = ServerExit {
-                share: mate,
-                server: true,
-                kept: 1,
-                listener_lost: false,
-                movable,
-            };
-            self.node.handle_server_exit(exit, now);
-        }
-    }
-
-    fn could_move(&self, share: ShareId) -> bool {
-        let entry = self.shares.get(share).map(|share| share.entry);
-        entry.is_some_and(|entry| entry.role != Role::Owner || !entry.generation.is_none())
-    }
-
-    fn tell_exit(&self, exit: &ProcessExit) {
-        let name = self.shares.get(exit.share).map(|share| share.name.as_str());
-        let (pid, flows, kept) = (
-            exit.pid.to_string(),
-            exit.flows.to_string(),
-            exit.kept.to_string(),
-        );
-        let cause = match exit.code & 0x7f {
-            0 => format!("code {}", exit.code >> 8),
-            signal => format!("signal {signal}"),
-        };
-        let scope = match (exit.last_listener, exit.kept, exit.server) {
-            (true, ..) => "share",
-            (false, 0, false) if exit.flows > 0 => "connection",
-            (false, 0, _) => "none",
-            (false, ..) => "flows",
-        };
-        let fields = [
-            ("service", name.unwrap_or("")),
-            ("pid", &pid),
-            ("comm", &exit.comm),
-            ("cause", &cause),
-            ("flows", &flows),
-            ("kept", &kept),
-            ("scope", scope),
-        ];
-        self.events.publish_own("process_exit", true, fields);
+        pass_on(ground, exit, now);
     }
 
     /// Tells the core of each service whether something listens there.
-    pub(super) fn look_for_listeners(&mut self, now: MonoTime) {
-        self.servers.looked = now;
+    pub(super) fn look_for_listeners(&mut self, ground: &mut Ground, now: MonoTime) {
+        self.looked = now;
         let listeners = match Listeners::read() {
             Ok(listeners) => listeners,
             Err(error) => {
-                self.servers.due = now.saturating_add(CALM);
+                self.due = now.saturating_add(CALM);
                 return tracing::warn!(error = %error, "can't look for listeners");
             }
         };
-        self.servers.dying.forget_dead();
-        let config = self.config.clone();
+        self.dying.forget_dead();
+        let config = ground.config.clone();
         for (share, service) in config.own_shares() {
             let all = service.addresses.iter().copied();
             // The listener of a process that dies is as good as gone.
-            let dying = self.servers.dying.have_listener(share);
+            let dying = self.dying.have_listener(share);
             let silent: Vec<_> = all.filter(|at| dying || !listeners.serve(*at)).collect();
-            self.note_listening(share, silent, service.addresses.len(), now);
+            self.note_listening(ground, share, silent, service.addresses.len(), now);
         }
-        self.servers.doubtful.retain(|_, until| *until > now);
-        let anxious = !self.servers.silent.is_empty() && now < self.servers.anxious_until
-            || !self.servers.doubtful.is_empty();
+        self.doubtful.retain(|_, until| *until > now);
+        let anxious =
+            !self.silent.is_empty() && now < self.anxious_until || !self.doubtful.is_empty();
         let pause = if anxious { ANXIOUS } else { CALM };
-        self.servers.due = now.saturating_add(pause);
+        self.due = now.saturating_add(pause);
     }
 
     /// `silent`: the addresses, of `all`, at which nothing listens.
     fn note_listening(
         &mut self,
+        ground: &mut Ground,
         share: ShareId,
         silent: Vec<SocketAddr>,
         all: usize,
@@ -229,8 +179,8 @@ impl Driver {
             _ => Listening::Nowhere,
         };
         if listening == Listening::Nowhere {
-            self.servers.missing.insert(share);
-            if self.servers.doubtful.remove(&share).is_some() {
+            self.missing.insert(share);
+            if self.doubtful.remove(&share).is_some() {
                 let exit = ServerExit {
                     share,
                     server: true,
@@ -238,116 +188,168 @@ impl Driver {
                     listener_lost: true,
                     movable: true,
                 };
-                self.pass_on(exit, now);
+                pass_on(ground, exit, now);
             }
         } else {
-            self.servers.missing.remove(&share);
+            self.missing.remove(&share);
         }
-        self.node.handle_listening(share, listening, now);
-        if self.servers.silent(share) != silent {
-            self.servers.anxious_until = now.saturating_add(ANXIETY);
-            self.tell_listening(share, &silent);
+        ground.node.handle_listening(share, listening, now);
+        if self.silent(share) != silent {
+            self.anxious_until = now.saturating_add(ANXIETY);
+            tell_listening(ground, share, &silent);
         }
         if silent.is_empty() {
-            self.servers.silent.remove(&share);
+            self.silent.remove(&share);
         } else {
-            self.servers.silent.insert(share, silent);
-        }
-    }
-
-    fn tell_listening(&self, share: ShareId, silent: &[SocketAddr]) {
-        let Some(known) = self.shares.get(share) else {
-            return;
-        };
-        let addresses = listed(silent);
-        let fields = [
-            ("service", known.name.as_str()),
-            ("addresses", addresses.as_str()),
-        ];
-        if silent.is_empty() {
-            self.events
-                .publish_own("server_listening", false, fields.into_iter().take(1));
-        } else {
-            self.events.publish_own("server_missing", true, fields);
+            self.silent.insert(share, silent);
         }
     }
 
     /// What heartbeats say of the shares: nothing of one that a director gives
     /// connections to while nobody listens for them here. Also which servers stand still.
     ///
-    /// Before a restart they stay what they were, as the data path does.
-    pub(super) fn post_claims(&self) {
-        if self.restarts {
-            return;
-        }
-        let missing = &self.servers.missing;
+    /// Not before a restart: then they stay what they were, as the data path does.
+    pub(super) fn post_claims(&self, ground: &Ground, board: &ShareBoard) {
+        let missing = &self.missing;
         let idle = |share| {
             let is_asked = |it: &ServiceConfig| it.is_fronted() || it.is_placed();
-            let mut asked = self.config.own_shares().filter(|(_, it)| is_asked(it));
+            let mut asked = ground.config.own_shares().filter(|(_, it)| is_asked(it));
             missing.contains(&share) && asked.any(|(own, _)| own == share)
         };
-        let claims = self.node.share_claims();
+        let claims = ground.node.share_claims();
         let claims = claims.filter(|claim| !idle(claim.share));
         // A director that hears us and is not heard sends us what does not arrive.
         let silent = self
-            .servers
             .directors
             .iter()
-            .filter(|(id, _)| self.node.misses(*id));
+            .filter(|(id, _)| ground.node.misses(*id));
         let unheard = silent.map(|(_, name)| unheard(*name));
-        let pauses = self.node.pauses().map(pauses::claim);
-        self.board
-            .post(unheard.chain(claims).chain(pauses).collect());
+        let pauses = ground.node.pauses().map(pauses::claim);
+        board.post(unheard.chain(claims).chain(pauses).collect());
     }
+}
 
-    pub(super) fn silence(&self, share: ShareId) {
-        if let Err(error) = self.datapath.shares.release(share) {
-            tracing::error!(share = share.0, error = %error, "share not silenced");
-        }
-    }
+fn could_move(ground: &Ground, share: ShareId) -> bool {
+    let entry = ground.shares.get(share).map(|share| share.entry);
+    entry.is_some_and(|entry| entry.role != Role::Owner || !entry.generation.is_none())
+}
 
-    /// A share that this node becomes the owner of: what an earlier ownership
-    /// left must not silence it.
-    pub(super) fn end_old_silence(&self, share: ShareId) {
-        let is_new = self
-            .shares
-            .get(share)
-            .is_some_and(|share| share.entry.role != Role::Owner);
-        if is_new {
-            self.open(share);
-        }
+/// Services of one address move together: an address is in one place.
+fn pass_on(ground: &mut Ground, exit: ServerExit, now: MonoTime) {
+    let mates = ground.shares.mates(exit.share);
+    let movable = mates.iter().all(|mate| could_move(ground, *mate));
+    let concerned = exit.kept > 0 || exit.listener_lost;
+    let own = ServerExit { movable, ..exit };
+    ground.node.handle_server_exit(own, now);
+    for mate in mates.into_iter().filter(|_| concerned) {
+        let exit = ServerExit {
+            share: mate,
+            server: true,
+            kept: 1,
+            listener_lost: false,
+            movable,
+        };
+        ground.node.handle_server_exit(exit, now);
     }
+}
 
-    fn open(&self, share: ShareId) {
-        if let Err(error) = self.datapath.shares.open(share) {
-            tracing::error!(share = share.0, error = %error, "share not opened");
-        }
-    }
+fn tell_exit(ground: &Ground, exit: &ProcessExit) {
+    let name = ground
+        .shares
+        .get(exit.share)
+        .map(|share| share.name.as_str());
+    let (pid, flows, kept) = (
+        exit.pid.to_string(),
+        exit.flows.to_string(),
+        exit.kept.to_string(),
+    );
+    let cause = match exit.code & 0x7f {
+        0 => format!("code {}", exit.code >> 8),
+        signal => format!("signal {signal}"),
+    };
+    let scope = match (exit.last_listener, exit.kept, exit.server) {
+        (true, ..) => "share",
+        (false, 0, false) if exit.flows > 0 => "connection",
+        (false, 0, _) => "none",
+        (false, ..) => "flows",
+    };
+    let fields = [
+        ("service", name.unwrap_or("")),
+        ("pid", &pid),
+        ("comm", &exit.comm),
+        ("cause", &cause),
+        ("flows", &flows),
+        ("kept", &kept),
+        ("scope", scope),
+    ];
+    ground.events.publish_own("process_exit", true, fields);
+}
 
-    /// Clients of a dead process are told, as its kernel could not: of a socket
-    /// that still closes, the kernel repeats the FIN by itself. Clients of
-    /// others hear what the silence has kept from them.
-    pub(super) fn reopen(&mut self, share: ShareId) {
-        self.open(share);
-        let mut flows = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if flow.share == share && flow.phase != Phase::Ended {
-                flows.push(flow);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows to reopen");
-        }
-        let (now, mut dead) = (clock::now(), Vec::new());
-        for flow in flows {
-            if has_tcp_socket(self.ifindex, flow.id.key).is_ok_and(|exists| !exists) {
-                dead.push((flow, ResetReason::NoTaker));
-            } else if !flow.orphaned && flow.is_held() {
-                self.let_go(&flow, now);
-            }
-        }
-        self.reset(share, &dead);
+fn tell_listening(ground: &Ground, share: ShareId, silent: &[SocketAddr]) {
+    let Some(known) = ground.shares.get(share) else {
+        return;
+    };
+    let addresses = listed(silent);
+    let fields = [
+        ("service", known.name.as_str()),
+        ("addresses", addresses.as_str()),
+    ];
+    if silent.is_empty() {
+        ground
+            .events
+            .publish_own("server_listening", false, fields.into_iter().take(1));
+    } else {
+        ground.events.publish_own("server_missing", true, fields);
     }
+}
+
+pub(super) fn silence(ground: &Ground, share: ShareId) {
+    if let Err(error) = ground.datapath.shares.release(share) {
+        tracing::error!(share = share.0, error = %error, "share not silenced");
+    }
+}
+
+/// A share that this node becomes the owner of: what an earlier ownership
+/// left must not silence it.
+pub(super) fn end_old_silence(ground: &Ground, share: ShareId) {
+    let is_new = ground
+        .shares
+        .get(share)
+        .is_some_and(|share| share.entry.role != Role::Owner);
+    if is_new {
+        open(ground, share);
+    }
+}
+
+fn open(ground: &Ground, share: ShareId) {
+    if let Err(error) = ground.datapath.shares.open(share) {
+        tracing::error!(share = share.0, error = %error, "share not opened");
+    }
+}
+
+/// Clients of a dead process are told, as its kernel could not: of a socket
+/// that still closes, the kernel repeats the FIN by itself. Clients of
+/// others hear what the silence has kept from them.
+pub(super) fn reopen(ground: &mut Ground, share: ShareId) {
+    open(ground, share);
+    let mut flows = Vec::new();
+    let scanned = ground.datapath.flows.for_each(|flow| {
+        if flow.share == share && flow.phase != Phase::Ended {
+            flows.push(flow);
+        }
+    });
+    if let Err(error) = scanned {
+        tracing::error!(error = %error, "can't read the flows to reopen");
+    }
+    let (now, mut dead) = (clock::now(), Vec::new());
+    for flow in flows {
+        if has_tcp_socket(ground.voice.ifindex, flow.id.key).is_ok_and(|exists| !exists) {
+            dead.push((flow, ResetReason::NoTaker));
+        } else if !flow.orphaned && flow.is_held() {
+            let_go(ground, &flow, now);
+        }
+    }
+    reset(ground, share, &dead);
 }
 
 /// Addresses as people read them.

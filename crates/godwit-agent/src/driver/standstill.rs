@@ -27,9 +27,9 @@ use godwit_wire::ShareId;
 use super::freezer::Freezer;
 use crate::config::Config;
 use crate::descriptors::Sight;
+use crate::facts::{Look, Wrong};
 use crate::input::{DriverGone, Inbox, Input, StopHint};
 use crate::realtime::be_ordinary;
-use crate::surroundings::{Look, Wrong};
 
 /// How often is looked while a process stands, or may be about to.
 const PERIOD: Duration = Duration::from_millis(20);

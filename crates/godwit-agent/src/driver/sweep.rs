@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use godwit_sock::{has_tcp_socket, without_tcp_socket};
 use godwit_wire::{FlowId, FlowKey, SeqNumber, UnprotectedReason};
 
 use super::Driver;
+use super::doubts::Doubts;
 use super::follow::Place;
 use crate::clock;
 use crate::input::{Inbox, Input};
@@ -29,9 +30,6 @@ const PAUSE: u32 = 20;
 /// How often it looks whether the driver is gone, and whether the sockets are whose clients
 /// have sent a RST.
 const STEP: Duration = Duration::from_millis(250);
-
-/// Flows that wait for such a look at most. What is more waits for the next sweep.
-const DOUBTED: usize = 4096;
 
 /// Flows of which each is looked up by itself.
 const FEW: usize = 256;
@@ -52,25 +50,6 @@ const ENDING: Duration = Duration::from_secs(10);
 /// Longer than a new socket is waited for, and in no step with the tries, one a second.
 const ANEW: Duration = Duration::from_millis(650);
 
-/// Flows that may have ended: their clients have sent a RST of which the kernel knows better
-/// than the data path whether it counts. Or their share is to move, and they stand in its way.
-#[derive(Debug, Default)]
-pub(super) struct Doubts(Mutex<BTreeMap<FlowKey, FlowEvent>>);
-
-impl Doubts {
-    /// The `event` is what there is to say if the flow has no socket.
-    pub(super) fn add(&self, event: FlowEvent) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() < DOUBTED {
-            waiting.insert(event.flow.key, event);
-        }
-    }
-
-    fn take(&self) -> BTreeMap<FlowKey, FlowEvent> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 impl Driver {
     /// Of flows that keep their share from moving, how many are over: they have no socket. If
     /// there are more of them than can be looked up at once, the others are looked up soon.
@@ -79,7 +58,7 @@ impl Driver {
         for flow in others {
             self.doubts.add(ended(flow));
         }
-        let ifindex = self.ifindex;
+        let ifindex = self.ground.voice.ifindex;
         let old = first.iter().filter(|flow| !is_young(flow.born_ns, now));
         let ghosts = ghosts(old.map(ended), |flow| has_tcp_socket(ifindex, flow));
         let over = ghosts.iter().map(|event| event.flow).collect();
@@ -90,14 +69,14 @@ impl Driver {
     /// Flows of which there is no socket: they are over.
     pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
         for event in gone {
-            self.give(event.share, event.flow, Order::Forget);
+            self.ground.give(event.share, event.flow, Order::Forget);
             self.feed_flow(event, now);
         }
     }
 
     /// Flows under supervision that have ended without the core's knowing.
     pub(super) fn find_lost_ends(&mut self, now: MonoTime) {
-        let supervised: Vec<_> = self.node.supervised_flows().collect();
+        let supervised: Vec<_> = self.ground.node.supervised_flows().collect();
         for event in supervised {
             if !self.is_over(&event) {
                 continue;
@@ -110,10 +89,14 @@ impl Driver {
 
     /// One that can't be looked up is left for the next time.
     fn is_over(&self, event: &FlowEvent) -> bool {
-        self.datapath.flows.get(event.flow.key).is_ok_and(|found| {
-            let found = found.map(|state| (state.id.irs, state.phase));
-            has_ended(event.flow, found)
-        })
+        self.ground
+            .datapath
+            .flows
+            .get(event.flow.key)
+            .is_ok_and(|found| {
+                let found = found.map(|state| (state.id.irs, state.phase));
+                has_ended(event.flow, found)
+            })
     }
 }
 
@@ -282,21 +265,6 @@ mod tests {
         let now = MonoTime::from_nanos(5_000_000_000);
         assert!(is_young(4_500_000_000, now));
         assert!(!is_young(3_500_000_000, now));
-    }
-
-    #[test]
-    fn doubts_are_looked_into_once_and_are_not_without_a_limit() {
-        let doubts = Doubts::default();
-        for port in [1, 2, 1] {
-            doubts.add(flow(port));
-        }
-        let taken: Vec<_> = doubts.take().into_values().collect();
-        assert_eq!(taken, [flow(1), flow(2)]);
-        assert!(doubts.take().is_empty());
-        for port in 0..=u16::MAX {
-            doubts.add(flow(port));
-        }
-        assert_eq!(doubts.take().len(), DOUBTED);
     }
 
     #[test]

@@ -3,12 +3,18 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use godwit_core::{FlowEvent, FlowEventKind, MonoTime, PeerId};
+use godwit_core::{FlowEvent, FlowEventKind, Link, MonoTime, PeerId};
 use godwit_wire::{GoodbyeReason, Message};
 use tokio::sync::oneshot;
 
+use super::bereft::{self, note_beginning};
+use super::compare::compare;
+use super::devices::{announce_owned, defend, follow_place};
+use super::leash::apply_census;
+use super::revive::go_on_reviving;
 use super::{Driver, End};
 use crate::clock;
+use crate::facts::Seen;
 use crate::input::{Input, Inputs, Query};
 
 /// How often is looked for what was not heard: flows that ended.
@@ -49,7 +55,7 @@ impl Driver {
     /// What is queued first, then time: a heartbeat that has arrived must not
     /// be judged as missing. A steady stream of input can't stop the clock.
     pub(super) fn step(&mut self, inputs: &Inputs) -> Next {
-        self.peers.flush();
+        self.ground.peers.flush();
         let mut waited = inputs.recv_timeout(self.patience());
         let (mut fed, mut told) = (0, 0);
         while fed < BATCH {
@@ -67,7 +73,7 @@ impl Driver {
             }
             self.drain();
             if fed - told >= GATHERED {
-                self.peers.flush();
+                self.ground.peers.flush();
                 told = fed;
             }
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
@@ -79,11 +85,16 @@ impl Driver {
             }
             self.drain();
         }
-        self.peers.flush();
+        self.ground.peers.flush();
         let now = clock::now();
         self.look_at_the_clock(now);
-        if self.node.poll_timeout().is_some_and(|due| due <= now) {
-            self.node.handle_timeout(now);
+        if self
+            .ground
+            .node
+            .poll_timeout()
+            .is_some_and(|due| due <= now)
+        {
+            self.ground.node.handle_timeout(now);
         }
         self.tick(now);
         Next::Continue
@@ -91,86 +102,73 @@ impl Driver {
 
     /// An agent that was started at another time gives way to one of now.
     fn look_at_the_clock(&mut self, now: MonoTime) {
-        if let Some(look) = self.era.look(&mut self.node, &self.config, now) {
-            let people = (&*self.config, &self.events);
-            self.facts.note(look.into(), people, &mut self.node, now);
+        if let Some(look) = self
+            .era
+            .look(&mut self.ground.node, &self.ground.config, now)
+        {
+            let people = (&*self.ground.config, &self.ground.events);
+            self.outside
+                .facts
+                .note(look.into(), people, &mut self.ground.node, now);
         }
     }
 
     fn patience(&mut self) -> Duration {
         let now = clock::now();
-        if self.shares.revival_under_way().is_some() || self.dismissals.are_under_way() {
+        if self.ground.shares.revival_under_way().is_some() || self.dismissals.are_under_way() {
             return Duration::ZERO;
         }
-        let core = self
-            .node
-            .poll_timeout()
-            .map_or(HOUSEKEEPING, |due| due.since(now));
-        core.min(self.digest.due().since(now))
-            .min(self.servers.due().since(now))
-            .min(self.canaries.due().since(now))
-            .min(self.comparisons.due(now).since(now))
-            .min(self.rejoins.due().since(now))
-            .min(
-                self.replays
-                    .due()
-                    .map_or(HOUSEKEEPING, |due| due.since(now)),
-            )
-            .min(
-                self.exports
-                    .due()
-                    .map_or(HOUSEKEEPING, |due| due.since(now)),
-            )
-            .min(
-                self.commits
-                    .poll_timeout()
-                    .map_or(HOUSEKEEPING, |due| due.since(now)),
-            )
-            .min(self.loads.due().map_or(HOUSEKEEPING, |due| due.since(now)))
-            .min(self.housekeeping.since(now))
+        let sometimes = [
+            self.ground.node.poll_timeout(),
+            self.twins.replays.due(),
+            self.snapshots.exports.due(),
+            self.snapshots.commits.poll_timeout(),
+            self.requests.due(),
+        ];
+        let always = [
+            self.twins.digest.due(),
+            self.twins.comparisons.due(now),
+            self.twins.rejoins.due(),
+            self.servers.due(),
+            self.canaries.due(),
+            self.housekeeping,
+        ];
+        let first = sometimes.into_iter().flatten().chain(always).min();
+        first.map_or(HOUSEKEEPING, |due| due.since(now))
     }
 
     fn feed(&mut self, input: Input) -> Next {
         let now = clock::now();
         match input {
             Input::Heartbeat { peer, beat, at } => {
-                self.placing.note_beat(peer, &beat);
+                self.requests.note_beat(peer, &beat);
                 self.servers.pauses.note_beat(peer, &beat);
-                self.node.handle_heartbeat(peer, &beat, at);
+                self.ground.node.handle_heartbeat(peer, &beat, at);
             }
-            Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
-            Input::Stonith { peer, outcome } => self.node.handle_stonith(peer, outcome, now),
-            Input::Unanswered(question) => self.ask_after(question),
+            Input::Lease { peer, datagram } => self.ground.node.handle_lease(peer, &datagram, now),
+            Input::Stonith { peer, outcome } => self.ground.node.handle_stonith(peer, outcome, now),
+            Input::Unanswered(question) => self.requests.ask_after(&self.ground, question),
             Input::Message { peer, message } => self.hear(peer, &message, now),
-            Input::Link { peer, link } => {
-                // What was under way on the old link is lost.
-                self.digest.forget();
-                self.exports.forget();
-                self.awaited_twins.forget();
-                self.commits.handle_link_change();
-                self.resolver.hurry();
-                self.node.handle_link(peer, link, now);
-            }
+            Input::Link { peer, link } => self.feed_link(peer, link, now),
             Input::Flow(event) => self.feed_flow(event, now),
-            Input::Exit(exit) => self.feed_exit(&exit, now),
+            Input::Exit(exit) => self.servers.feed_exit(&mut self.ground, &exit, now),
             Input::ListenerClosed => self.servers.note_closed(now),
             Input::Stopped(hint) => self.standstill.note(hint),
             Input::Standstill(stands) => {
-                self.digest.note_standstill(stands);
-                self.comparisons.note_standstill(stands);
+                self.twins.digest.note_standstill(stands);
+                self.twins.comparisons.note_standstill(stands);
             }
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
-            Input::Census(census) => self.apply_census(&census, now),
+            Input::Census(census) => apply_census(&mut self.ground, &census, now),
             Input::Gone(gone) => self.forget_gone(gone, now),
-            Input::Facts(seen) => {
-                self.leases.note(&seen);
-                let people = (&*self.config, &self.events);
-                self.facts.note(seen, people, &mut self.node, now);
+            Input::Facts(seen) => self.feed_facts(seen, now),
+            Input::Place { ifindex, mac } => {
+                follow_place(&mut self.ground, ifindex, mac);
+                self.canaries.follow_origins(&self.ground);
             }
-            Input::Place { ifindex, mac } => self.follow_place(ifindex, mac),
-            Input::LinkChanged => self.placing.doubt_paths(now),
-            Input::Announce => self.announce_owned(),
-            Input::Claimed { address, mac } => self.defend(address, mac),
+            Input::LinkChanged => self.requests.doubt_paths(now),
+            Input::Announce => announce_owned(&self.ground),
+            Input::Claimed { address, mac } => defend(&self.ground, address, mac),
             // Of a director.
             Input::Devices | Input::Exceptions(_) => {}
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
@@ -179,7 +177,7 @@ impl Driver {
             Input::Drain(wish) => wish.refuse(),
             Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
             Input::Handoff { share, report } => {
-                self.node.handle_handoff_report(share, report, now);
+                self.ground.node.handle_handoff_report(share, report, now);
             }
             Input::Several(inputs) => {
                 for input in inputs {
@@ -201,108 +199,137 @@ impl Driver {
         Next::Continue
     }
 
+    /// What was under way on the old link is lost.
+    fn feed_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
+        self.twins.digest.forget();
+        self.snapshots.exports.forget();
+        self.snapshots.awaited_twins.forget();
+        self.snapshots.commits.handle_link_change();
+        self.ground.resolver.hurry();
+        self.ground.node.handle_link(peer, link, now);
+    }
+
+    fn feed_facts(&mut self, seen: Seen, now: MonoTime) {
+        self.outside.leases.note(&seen);
+        let people = (&*self.ground.config, &self.ground.events);
+        let node = &mut self.ground.node;
+        self.outside.facts.note(seen, people, node, now);
+    }
+
     /// What a peer says over its link: about the data paths to them, all else to the core.
     fn hear(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
         if let Message::Question { flow, number, word } = *message {
-            return self.hear_of_question(peer, (flow, number), word);
+            let question = (flow, number);
+            return self
+                .requests
+                .hear_of_question(&self.ground, peer, question, word);
         }
         if let Message::Tags(word) = *message {
-            return self.hear_of_tags(peer, word);
+            return self.requests.hear_of_tags(&self.ground, peer, word);
         }
         if let Message::Place(mac) = *message {
-            return self.resolver.hear(peer, mac);
+            return self.ground.resolver.hear(peer, mac);
         }
         if let Message::Hello(hello) = message {
-            let places = &self.resolver.places;
-            places.greet(peer, hello, self.mac, &self.peers);
-            self.offer_tags(peer, hello);
+            let places = &self.ground.resolver.places;
+            places.greet(peer, hello, self.ground.voice.mac, &self.ground.peers);
+            self.requests.greet(&self.ground, peer, hello);
         }
-        self.node.handle_message(peer, message, now);
+        self.ground.node.handle_message(peer, message, now);
     }
 
     pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
         if event.kind == FlowEventKind::Ended {
-            self.digest.note_end(event);
-            self.exports.note_end(event.flow);
-            self.apps.note_end(event.flow.key);
-            self.awaited_twins.note_end(event.flow);
-            self.commits.forget(event.flow.key);
+            self.twins.digest.note_end(event);
+            self.snapshots.exports.note_end(event.flow);
+            self.ground.apps.note_end(event.flow.key);
+            self.snapshots.awaited_twins.note_end(event.flow);
+            self.snapshots.commits.forget(event.flow.key);
             self.end_commits(|_, flow| flow == event.flow);
         }
         if event.kind == FlowEventKind::Left {
-            self.awaited_twins.note_end(event.flow);
+            self.snapshots.awaited_twins.note_end(event.flow);
         }
         if self.holds_back(event) {
             return;
         }
-        self.node.handle_flow_event(event, now);
+        self.ground.node.handle_flow_event(event, now);
     }
 
     /// What is due by the clock and is none of the core's business.
     fn tick(&mut self, now: MonoTime) {
-        let people = (&*self.config, &self.events);
-        self.facts.settle(people, &mut self.node, now);
-        if self.digest.due() <= now {
-            let ifindex = self.ifindex;
-            let (datapath, shares) = (&self.datapath, &self.shares);
-            for (share, changes) in self.digest.collect(datapath, shares, ifindex, now) {
-                self.node.handle_changes(share, &changes, now);
+        let people = (&*self.ground.config, &self.ground.events);
+        self.outside
+            .facts
+            .settle(people, &mut self.ground.node, now);
+        if self.twins.digest.due() <= now {
+            let ifindex = self.ground.voice.ifindex;
+            let (datapath, shares) = (&self.ground.datapath, &self.ground.shares);
+            for (share, changes) in self.twins.digest.collect(datapath, shares, ifindex, now) {
+                self.ground.node.handle_changes(share, &changes, now);
             }
-            for (share, entries) in self.digest.output(&self.datapath, &self.shares, now) {
-                self.node.handle_output(share, &entries, now);
+            for (share, entries) in
+                self.twins
+                    .digest
+                    .output(&self.ground.datapath, &self.ground.shares, now)
+            {
+                self.ground.node.handle_output(share, &entries, now);
             }
-            for event in self.digest.overdue() {
+            for event in self.twins.digest.overdue() {
                 tracing::debug!(flow = %event.flow.key, kind = ?event.kind, "not reported by the data path");
-                self.node.handle_flow_event(event, now);
+                self.ground.node.handle_flow_event(event, now);
             }
         }
-        self.place(now);
-        if self.loads.due().is_some_and(|due| due <= now) {
-            self.weigh(now);
-        }
-        self.go_on_reviving(now);
+        self.requests.tick(&self.ground, now);
+        go_on_reviving(&mut self.ground, now);
         self.go_on_dismissing();
-        self.compare(now);
-        self.farewells.carry_out(self.ifindex, &self.datapath, now);
-        if self.rejoins.due() <= now {
+        compare(&mut self.ground, &mut self.twins.comparisons, now);
+        self.twins.farewells.tick(&self.ground, now);
+        if self.twins.rejoins.due() <= now {
             self.offer_candidates(now);
         }
-        if self.replays.due().is_some_and(|due| due <= now) {
-            self.replay(now);
+        if self.twins.replays.due().is_some_and(|due| due <= now) {
+            self.twins.replays.replay(&mut self.ground, now);
         }
-        if self.exports.due().is_some_and(|due| due <= now) {
+        if self.snapshots.exports.due().is_some_and(|due| due <= now) {
             self.send_snapshots(now);
         }
         self.look_after_commits(now);
         if self.servers.due() <= now {
-            self.look_for_listeners(now);
+            self.servers.look_for_listeners(&mut self.ground, now);
         }
         if self.canaries.due() <= now {
-            self.send_canaries(now);
+            self.canaries.send_canaries(&mut self.ground, now);
         }
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             self.find_lost_ends(now);
-            self.follow_origins();
-            self.events.sum_up();
+            self.canaries.follow_origins(&self.ground);
+            self.ground.events.sum_up();
         }
     }
 
     pub(super) fn drain(&mut self) {
-        while let Some(action) = self.node.poll_action() {
+        while let Some(action) = self.ground.node.poll_action() {
             self.carry_out(action);
         }
-        let mut event = self.node.poll_event();
+        let mut event = self.ground.node.poll_event();
         if event.is_some() {
             // People are told afterwards: it takes longer, and clients do not wait for them.
-            self.peers.flush();
+            self.ground.peers.flush();
         }
         while let Some(told) = event {
             self.note_takeover(&told);
-            self.note_beginning(&told);
-            self.events.publish(&told);
-            event = self.node.poll_event();
+            if let Some(lost) = note_beginning(&mut self.ground, &told) {
+                // Nothing is said before this node owns.
+                self.finish_dismissals();
+                bereft::tell(&mut self.ground, &lost);
+            }
+            self.ground.events.publish(&told);
+            event = self.ground.node.poll_event();
         }
-        self.post_claims();
+        if !self.restarts {
+            self.servers.post_claims(&self.ground, &self.outside.board);
+        };
     }
 }

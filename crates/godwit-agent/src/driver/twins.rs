@@ -4,12 +4,13 @@
 use std::io;
 use std::time::Duration;
 
-use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
+use godwit_bpf::{Datapath, Order, OrderError, Phase};
 use godwit_core::{EndReason, MonoTime};
 use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
 
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::segments;
 use crate::clock;
 
 /// A twin whose connection is over at the owner gets this long to end in its
@@ -21,11 +22,27 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Farewells(Vec<(MonoTime, ShareId, FlowId)>);
 
 impl Farewells {
+    /// Ends a twin, or gives it time to end.
+    pub(super) fn end_twin(
+        &mut self,
+        ground: &Ground,
+        (share, flow): (ShareId, FlowId),
+        reason: EndReason,
+    ) {
+        // The server of one that is kept has never seen it.
+        if reason == EndReason::EndedAtOwner && !ground.is_kept(share) {
+            self.expect(share, flow, clock::now());
+        } else {
+            end_socket(ground.voice.ifindex, &ground.datapath, (share, flow));
+        }
+    }
+
     fn expect(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
         self.0.push((now.saturating_add(GRACE), share, flow));
     }
 
-    pub(super) fn carry_out(&mut self, ifindex: u32, datapath: &Datapath, now: MonoTime) {
+    pub(super) fn tick(&mut self, ground: &Ground, now: MonoTime) {
+        let (ifindex, datapath) = (ground.voice.ifindex, &ground.datapath);
         self.0.retain(|(due, share, flow)| {
             if *due <= now && find(datapath, *share, *flow).is_some_and(|it| it != Phase::Ended) {
                 end_socket(ifindex, datapath, (*share, *flow));
@@ -35,52 +52,15 @@ impl Farewells {
     }
 }
 
-impl Driver {
-    pub(super) fn end_twin(&mut self, share: ShareId, flow: FlowId, reason: EndReason) {
-        // The server of one that is kept has never seen it.
-        let kept = self.shares.get(share).is_some_and(|share| share.kept);
-        if reason == EndReason::EndedAtOwner && !kept {
-            self.farewells.expect(share, flow, clock::now());
-        } else {
-            end_socket(self.ifindex, &self.datapath, (share, flow));
-        }
-    }
-
-    pub(super) fn poke_twin(&self, share: ShareId, flow: FlowId, snd_una: SeqNumber) {
-        self.give(share, flow, Order::Acknowledged(snd_una));
-        let state = self.flow(flow).filter(|state| state.share == share);
-        let Some(state) = state else { return };
-        if state.snd_nxt.ge(snd_una) {
-            // It has said it all, and the owner does not know: have it speak.
-            self.inject(&state, segments::client_keep_alive(&state));
-        } else {
-            self.inject(&state, segments::client_ack(&state, snd_una));
-        }
-    }
-
-    /// Hands our own kernel a segment as if the client had sent it.
-    pub(super) fn inject(&self, flow: &FlowState, packet: Option<Vec<u8>>) {
-        let Some(packet) = packet else { return };
-        let frame = segments::frame(self.mac, flow.client_mac, &packet);
-        if let Err(error) = self.injected.send(&frame) {
-            tracing::debug!(flow = %flow.id.key, error = %error, "own kernel not told");
-        }
-    }
-
-    /// A flow as it is now, if it still is the same connection.
-    pub(super) fn flow(&self, flow: FlowId) -> Option<FlowState> {
-        let state = self.datapath.flows.get(flow.key).ok().flatten()?;
-        (state.id.irs == flow.irs).then_some(state)
-    }
-
-    /// Gives an order; a flow that is gone needs none.
-    pub(super) fn give(&self, share: ShareId, flow: FlowId, order: Order) {
-        match self.datapath.orders.give(share, flow, order) {
-            Ok(()) | Err(OrderError::NoFlow) => {}
-            Err(error) => {
-                tracing::error!(flow = %flow.key, error = %error, "order not carried out")
-            }
-        }
+pub(super) fn poke_twin(ground: &Ground, share: ShareId, flow: FlowId, snd_una: SeqNumber) {
+    ground.give(share, flow, Order::Acknowledged(snd_una));
+    let state = ground.flow(flow).filter(|state| state.share == share);
+    let Some(state) = state else { return };
+    if state.snd_nxt.ge(snd_una) {
+        // It has said it all, and the owner does not know: have it speak.
+        ground.inject(&state, segments::client_keep_alive(&state));
+    } else {
+        ground.inject(&state, segments::client_ack(&state, snd_una));
     }
 }
 

@@ -15,9 +15,9 @@ use godwit_wire::{Endpoint, FlowKey};
 use super::follow::Place;
 use crate::config::Config;
 use crate::descriptors::Sight;
+use crate::facts::Look;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::be_ordinary;
-use crate::surroundings::Look;
 
 /// How often is looked.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -1,10 +1,7 @@
 //! Everything of the agent that talks to the world, around the driver.
 //!
-//! | thread | runs | ends |
-//! |---|---|---|
-//! | `gw-edge` | links, control socket, metrics, signals: one asynchronous runtime | at [`Edge::shutdown`], when what was queued has been said |
-//! | `gw-beat-send`, `gw-beat-recv` | heartbeats | at [`Edge::shutdown`] |
-//! | the caller's | the driver: it owns the core and the data path | when it is told to stop |
+//! Its threads are `gw-edge`, which is one asynchronous runtime, and those of the heartbeats;
+//! the driver has the caller's (`docs/threads.md`).
 //!
 //! Start order: [`Prepared::load`] reads the configuration and certificates
 //! and takes the control socket's place and all addresses, before anything is changed anywhere;

@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 use tokio::sync::broadcast;
 
 use crate::clock;
+use crate::clock::ms;
 use crate::config::Config;
 use crate::logging::{self, EVENTS, EVENTS_OF_FLOWS, Kind};
-use crate::status::ms;
 
 use budget::{Budget, is_of_flow};
 pub use timestamp::rfc3339;

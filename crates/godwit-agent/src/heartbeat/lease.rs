@@ -10,7 +10,7 @@ use godwit_core::PeerId;
 use godwit_wire::LeaseDatagram;
 
 use super::{HeartbeatKeys, Ways};
-use crate::surroundings::Seen;
+use crate::facts::Seen;
 use crate::votes::{VoteBook, is_missed};
 
 /// The way to the voters, of one thread.

@@ -2,11 +2,11 @@
 //!
 //! Two plain threads, so that nothing else the agent does can delay them:
 //!
-//! | thread | does | when something is full or late |
-//! |---|---|---|
-//! | `gw-beat-send` | one datagram per peer and interval, on absolute ticks | a full send buffer, which each peer has of its own (`way`), drops the datagram; ticks that were slept through are skipped, never sent in a burst |
-//! | `gw-beat-recv` | checks each datagram and hands it to the driver | the kernel's socket buffer, then the driver's queue drop; what can't count the kernel drops at once (`sieve`) |
+//! - `gw-beat-send`: one datagram per peer and interval, on absolute ticks. Ticks that were
+//!   slept through are skipped, never sent in a burst;
+//! - `gw-beat-recv`: checks each datagram and hands it to the driver.
 //!
+//! What bounds them, and what is dropped when something is full, is in `docs/threads.md`.
 //! Both run under real-time priority where permitted ([`crate::realtime`]).
 //! What is said of the shares is a copy that the driver replaces
 //! ([`ShareBoard`]): the sender never waits for the driver.

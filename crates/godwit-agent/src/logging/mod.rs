@@ -2,12 +2,9 @@
 //!
 //! Standard error may be a pipe that nobody reads, a journal that is stuck or a file on
 //! a full disk. A thread that renews a lease must not wait for any of them, so lines go
-//! through a bounded queue (`queue`) to a thread of their own:
-//!
-//! | thread | does | when standard error takes nothing |
-//! |---|---|---|
-//! | any | formats a line and queues it | the queue fills up; then lines are lost and counted |
-//! | `gw-log` | writes what is queued | it waits; a line that can't be written is lost and counted |
+//! through a bounded queue (`queue`) to a thread of their own,
+//! `gw-log` (`docs/threads.md`). Any thread formats a line and queues it. When the queue is
+//! full, lines are lost and counted, as are those that can't be written.
 //!
 //! How often a line of one kind is written is bounded (`bounds`).
 //!

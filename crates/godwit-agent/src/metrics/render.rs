@@ -13,11 +13,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Sources;
-use crate::director::DirectorReport;
+use crate::directed::DirectorReport;
+use crate::facts::FactReport;
 use crate::heartbeat::HeartbeatCounters;
 use crate::logging;
 use crate::status::{PeerReport, ServiceReport, Status};
-use crate::surroundings::FactReport;
 
 /// `{service="web"}`
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::director::{BackendReport, DirectedReport, DirectorReport};
+use crate::directed::{BackendReport, DirectedReport, DirectorReport};
 use crate::flows::{FlowCounts, FlowStateName};
 use crate::input::{Input, Query};
 use crate::status::{PeerReport, ServiceReport, Status};

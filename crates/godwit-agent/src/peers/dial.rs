@@ -7,8 +7,8 @@ use godwit_core::PeerId;
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::absence::Absence;
 use super::link::{self, LinkError, STEP_LIMIT};
+use super::no_link::Absence;
 use super::{Shared, tls};
 
 /// First pause between attempts; doubled up to [`LONGEST_PAUSE`].

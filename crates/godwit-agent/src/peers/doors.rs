@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
-use super::lock;
+use crate::locks::lock;
 
 /// Handshakes at a time from each address of a peer.
 const OF_A_PEER: usize = 4;

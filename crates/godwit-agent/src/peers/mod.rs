@@ -34,6 +34,7 @@ mod fault;
 mod key;
 mod link;
 mod listen;
+mod no_link;
 mod outbox;
 mod revocation;
 #[cfg(test)]
@@ -44,7 +45,7 @@ mod validity;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use godwit_core::{Link, PeerId};
 use godwit_wire::{Hello, Message, NodeName};
@@ -55,15 +56,16 @@ use crate::config::{Config, PeerConfig};
 use crate::events::EventLog;
 use crate::heartbeat::HeartbeatKeys;
 use crate::input::{DriverGone, Inbox, Input};
+use crate::locks::lock;
 
 use absence::Absences;
 use link::LinkError;
 use outbox::{NotQueued, Outbox, QUEUE};
 
-pub use absence::{Absence, NoLink};
 pub use doors::{Unlinked, UnlinkedCounters};
 pub use fault::TlsError;
 pub(crate) use key::judge as judge_key;
+pub use no_link::{Absence, NoLink};
 pub use tls::Identity;
 pub(crate) use validity::Validity;
 
@@ -414,9 +416,4 @@ impl Shared {
             link: Link::Down,
         })
     }
-}
-
-/// The data behind these locks is valid after any panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

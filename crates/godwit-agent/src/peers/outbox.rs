@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::absence::of_tls;
 use super::link::LinkError;
-use super::lock;
+use crate::locks::lock;
 
 /// Messages that may wait for a peer; a second of digests is 100.
 pub(super) const QUEUE: usize = 1024;

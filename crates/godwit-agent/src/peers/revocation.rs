@@ -21,9 +21,9 @@ use super::der::{
     skip, time, unsigned, whole,
 };
 use super::fault::{TlsError, in_file};
-use super::lock;
 use super::tls::read_pem;
 use super::validity::Label;
+use crate::locks::lock;
 
 /// `id-ce-cRLNumber`, 2.5.29.20.
 const NUMBER: &[u8] = &[0x55, 0x1d, 0x14];

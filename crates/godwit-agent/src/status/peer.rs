@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godwit_core::{Difference, MonoTime, PeerStatus, Side};
 use serde::{Deserialize, Serialize};
 
-use super::ms;
+use crate::clock::ms;
 use crate::config::{PeerConfig, PeerRole};
 use crate::peers::Absence;
 

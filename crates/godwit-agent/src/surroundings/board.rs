@@ -7,9 +7,9 @@ use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::{MonoTime, Node};
 use godwit_wire::ShareId;
 
-use super::{FactReport, Look, Seen, Wrong};
 use crate::config::Config;
 use crate::events::EventLog;
+use crate::facts::{FactReport, Look, Seen, Wrong};
 
 /// The fact that others can't be looked at.
 const UNCHECKED: &str = "unchecked";

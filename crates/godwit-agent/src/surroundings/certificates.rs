@@ -17,12 +17,13 @@ use godwit_core::MonoTime;
 use godwit_core::fitness::Consequence;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
+use super::of_checks;
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::clock;
 use crate::config::Config;
 use crate::custody::believed;
 use crate::doctor::{Host as _, LiveHost, certificates, custody};
+use crate::facts::{Look, Wrong};
 use crate::files;
 use crate::peers::Identity;
 
@@ -190,7 +191,7 @@ impl Source for Certificates {
         certificates::note_refusal(&mut checks, judged);
         checks.extend(certificates::key(&self.config.tls.key));
         checks.push(custody::look(&self.believed));
-        let mut look = Look::of_checks("certificates", checks);
+        let mut look = of_checks("certificates", checks);
         look.days_left = look_days.into_iter().collect();
         look.watched.push(RENEWAL.into());
         if let Some(fault) = &self.fault {

@@ -20,9 +20,9 @@ use godwit_sock::{
 use godwit_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourSolicitation};
 
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::clock;
 use crate::config::{Config, PeerConfig, PeerRole, Reach};
+use crate::facts::{Look, Wrong};
 use crate::input::{Inbox, Input};
 use crate::places::Places;
 

@@ -18,8 +18,8 @@ use nix::sys::timerfd::{
 use nix::time::{ClockId, clock_gettime};
 
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::clock;
+use crate::facts::{Look, Wrong};
 
 /// Two clocks are read.
 const PERIOD: Duration = Duration::from_secs(1);

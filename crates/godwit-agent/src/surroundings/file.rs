@@ -11,8 +11,8 @@ use std::time::Duration;
 use godwit_core::fitness::Consequence;
 
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::config::Config;
+use crate::facts::{Look, Wrong};
 use crate::files;
 use crate::peers::Identity;
 use crate::reload::whole;

@@ -15,9 +15,9 @@ use godwit_sock::{Devices, Drops, Refusal, RulesetWatch, legacy_refusals, refusa
 use godwit_wire::ShareId;
 
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::config::Config;
 use crate::doctor::{self, Host, LiveHost};
+use crate::facts::{Look, Wrong};
 
 /// What makes no event of the rules is looked at that often: it is to be said in a second.
 const PERIOD: Duration = Duration::from_millis(800);

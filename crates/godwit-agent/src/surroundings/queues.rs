@@ -14,8 +14,8 @@ use godwit_sock::{AcceptQueue, Listeners};
 use godwit_wire::ShareId;
 
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::config::Config;
+use crate::facts::{Look, Wrong};
 
 /// One dump of the listeners. What is full twice in a row is said, so within a second: a
 /// burst of clients fills a queue for a moment.

@@ -14,9 +14,9 @@ use nix::sys::inotify::Inotify;
 
 use super::certificates::{CHANGES, SOON, Stamp, TORN, stamp};
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::clock;
 use crate::doctor::{Host as _, LiveHost};
+use crate::facts::{Look, Wrong};
 use crate::peers::Identity;
 use crate::reload::whole;
 

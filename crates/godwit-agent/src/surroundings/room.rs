@@ -9,9 +9,9 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::config::{Config, Fencing};
 use crate::control::own_files;
+use crate::facts::{Look, Wrong};
 
 /// One statvfs(2), one small folder of /proc and one small file.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -13,10 +13,11 @@ use std::time::Duration;
 use godwit_core::fitness::Consequence;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
+use super::of_checks;
 use super::watch::Source;
-use super::{Look, Wrong};
 use crate::config::Config;
 use crate::doctor::{Host, Scope, TCP_OPTIONS, settings};
+use crate::facts::{Look, Wrong};
 
 /// Some ten small files.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -114,7 +115,7 @@ impl<H: Host + Send> Source for Sysctls<H> {
 
     fn look(&mut self) -> Look {
         let checks = settings(&self.host, &self.scope);
-        let mut look = Look::of_checks("sysctl", checks);
+        let mut look = of_checks("sysctl", checks);
         if let Some(wrong) = self.switched_off() {
             look.wrong.retain(|other| other.name != OPTIONS);
             look.wrong.push(wrong);

@@ -11,7 +11,6 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::Inotify;
 
-use super::Look;
 use super::certificates::Certificates;
 use super::claims::Conflicts;
 use super::clocks::Clock;
@@ -25,6 +24,7 @@ use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::descriptors::Sight;
 use crate::doctor::LiveHost;
+use crate::facts::Look;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::peers::Identity;
 use crate::places::Places;

@@ -11,7 +11,7 @@ use godwit_core::MonoTime;
 use godwit_core::fitness::Consequence;
 
 use crate::clock;
-use crate::surroundings::Look;
+use crate::facts::Look;
 
 /// The fact's name.
 const FACT: &str = "votes";

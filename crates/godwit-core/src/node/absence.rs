@@ -12,11 +12,12 @@
 
 use std::time::Duration;
 
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::context::Context;
-use super::moving::{MoveCause, MoveWish, Moving};
+use super::moving::Moving;
 use super::peer::PeerSide;
 use super::share::ShareSide;
+use super::wish::{MoveCause, MoveWish};
 use crate::share::State;
 use crate::{MonoTime, PeerId};
 
@@ -139,6 +140,8 @@ impl ShareSide {
             cause: MoveCause::ServerMissing,
         };
         let share = self.id;
-        context.out.act(Action::AskMove { share, wish });
+        context
+            .out
+            .act(Action::Move(share, MoveAction::Ask { wish }));
     }
 }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use godwit_wire::{LeaseDatagram, LeaseMessage, NodeName, ShareId};
 
-use super::action::{Action, Outbox};
+use super::action::{Action, LeaseAction};
 use super::config::NodeConfig;
+use super::outbox::Outbox;
 use super::peer::PeerSide;
 use crate::lease::{Acceptor, Speaker, View, voters_digest};
 use crate::{MonoTime, PeerId};
@@ -135,7 +136,7 @@ impl Ballots {
                     voters: self.voters,
                     messages: left,
                 };
-                out.act(Action::SendLease { peer, datagram });
+                out.act(Action::Lease(LeaseAction::Send { peer, datagram }));
                 left = rest;
             }
         }

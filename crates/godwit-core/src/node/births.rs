@@ -9,12 +9,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::LeaveReason;
-
-use super::context::Context;
-use super::share::ShareSide;
 use crate::MonoTime;
-use crate::share::State;
 
 /// As few failures prove nothing.
 const FEW: u32 = 3;
@@ -44,24 +39,8 @@ impl Births {
     }
 
     /// Whether none succeeds, as far as can be told.
-    fn all_fail(&self, now: MonoTime) -> bool {
+    pub(super) fn all_fail(&self, now: MonoTime) -> bool {
         let long = |since| now.since(since) >= PATIENCE;
         self.failed >= FEW && self.since.is_some_and(long)
-    }
-}
-
-impl ShareSide {
-    /// As the owner: so many flows are protected.
-    pub(super) fn note_protected_count(&mut self, protected: u32, context: &mut Context<'_>) {
-        let births = self.proofs.births();
-        if protected > 0 || self.machine.state() != State::Owner {
-            *births = Births::default();
-        } else if births.all_fail(context.now) {
-            *births = Births::default();
-            let members: Vec<_> = self.in_sync.members().collect();
-            for peer in members {
-                self.lose_standby(peer, LeaveReason::NotBorn, context);
-            }
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a node is told at start. The agent has checked it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_wire::{Epoch, Generation, NodeName, Role, ShareId};
@@ -179,9 +180,18 @@ pub struct Resume {
     pub epoch: Epoch,
     /// The generation of the standby that is in sync.
     pub generation: Generation,
-    /// When the data path falls silent by itself, see [`crate::Action::SetShare`].
+    /// When the data path falls silent by itself, see [`crate::ShareAction::Set`].
     pub expiry: Option<MonoTime>,
     /// The other side of that: of an owner its standby, of a standby its owner. `None`: not
     /// known; the only other node of the share is meant then.
     pub other: Option<NodeName>,
+}
+
+/// The shares that have addresses in common with others, and these.
+pub(super) type Mates = BTreeMap<ShareId, Vec<ShareId>>;
+
+pub(super) fn mates(config: &NodeConfig) -> Mates {
+    let shares = config.shares.iter();
+    let with = shares.filter(|share| !share.mates.is_empty());
+    with.map(|share| (share.id, share.mates.clone())).collect()
 }

@@ -2,8 +2,8 @@
 
 use godwit_wire::{Message, NodeName, ShareId};
 
-use super::action::Outbox;
 use super::event::{EventKind, ShareNews};
+use super::outbox::Outbox;
 use super::peer::PeerSide;
 use crate::{MonoTime, PeerId};
 

@@ -7,7 +7,7 @@
 
 use godwit_wire::{FlowId, MAX_DIGEST_ENTRIES, Message, OutputEntry, UnprotectedReason};
 
-use super::action::Action;
+use super::action::{Action, TwinAction};
 use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::share::ShareSide;
@@ -52,7 +52,9 @@ impl ShareSide {
         let share = self.id;
         for entry in entries {
             let entry = *entry;
-            context.out.act(Action::Compare { share, entry });
+            context
+                .out
+                .act(Action::Twin(share, TwinAction::Compare { entry }));
         }
     }
 
@@ -75,11 +77,10 @@ impl ShareSide {
         if !demoted {
             return;
         }
-        context.out.act(Action::MarkDemoted {
+        context.out.act(Action::Twin(
             share,
-            flow,
-            reason,
-        });
+            TwinAction::MarkDemoted { flow, reason },
+        ));
         let Ownership { peer, epoch } = owner;
         let closed = Message::TwinClosed {
             share,

@@ -15,6 +15,8 @@
 //!
 //! Compared where shares have leases, as the epochs are.
 
+mod start;
+
 use std::time::Duration;
 
 use godwit_wire::{Generation, LeaveReason, Message, NodeName};
@@ -28,47 +30,12 @@ use super::share::ShareSide;
 use crate::share::State;
 use crate::{MonoTime, PeerId};
 
+pub use start::Birth;
+pub(super) use start::Era;
+use start::seconds;
+
 /// So long nothing must have happened before an agent begins another life.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// What is to be said of this agent's start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Birth {
-    /// It is near enough.
-    Near,
-    /// The owner of a share says that it is more than a day from now.
-    Doubted,
-    /// The clock of day says that it is so much later than now, more than a day.
-    Ahead(Duration),
-}
-
-/// What this node knows of its own start.
-#[derive(Debug, Clone)]
-pub(super) struct Era {
-    /// In seconds since 1970.
-    born: u32,
-    /// What the clock of day says.
-    day: u32,
-    /// Since when nothing has happened, and what each share does.
-    quiet: Option<(MonoTime, Vec<State>)>,
-}
-
-impl Era {
-    pub(super) fn new(incarnation: u64) -> Self {
-        let born = seconds(incarnation);
-        Self {
-            born,
-            day: born,
-            quiet: None,
-        }
-    }
-
-    /// By how much the start of this agent is later than its clock of day, if that is much.
-    fn ahead(&self) -> Option<Duration> {
-        let ahead = Duration::from_secs(self.born.saturating_sub(self.day).into());
-        (ahead > TOLERANCE).then_some(ahead)
-    }
-}
 
 impl Node {
     /// The clock of day says that so many seconds have passed since 1970. To be said now
@@ -187,8 +154,4 @@ impl ShareSide {
             context.send(peer, left);
         }
     }
-}
-
-const fn seconds(incarnation: u64) -> u32 {
-    (incarnation >> 32) as u32
 }

@@ -11,7 +11,7 @@ use godwit_wire::{
 };
 
 use super::input::StonithFault;
-use super::moving::MoveError;
+use super::wish::MoveError;
 use crate::MonoTime;
 use crate::handoff::{Course, HandoffError};
 use crate::share::{Reason, State};

@@ -7,13 +7,14 @@
 
 use std::time::Duration;
 
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
-use super::moving::{MoveCause, MoveError, MoveWish, Moving};
+use super::moving::Moving;
 use super::peer::PeerSide;
 use super::share::ShareSide;
 use super::status::FailbackStatus;
+use super::wish::{MoveCause, MoveError, MoveWish};
 use crate::share::State;
 use crate::{MonoTime, PeerId};
 
@@ -116,6 +117,8 @@ impl ShareSide {
             cause: MoveCause::Failback,
         };
         let share = self.id;
-        context.out.act(Action::AskMove { share, wish });
+        context
+            .out
+            .act(Action::Move(share, MoveAction::Ask { wish }));
     }
 }

@@ -28,11 +28,12 @@ use std::time::Duration;
 use godwit_wire::{Generation, LeaveReason, Message, ShareId};
 
 use super::Node;
-use super::action::Action;
+use super::action::{Action, MoveAction};
+use super::config::Mates;
 use super::context::Context;
-use super::homes::Mates;
-use super::moving::{MoveCause, MoveWish, Moving};
+use super::moving::Moving;
 use super::share::ShareSide;
+use super::wish::{MoveCause, MoveWish};
 use crate::fitness::{Consequence, FactId, Facts, Fitness, Takes};
 use crate::share::{Ownership, Reason};
 use crate::{MonoTime, PeerId};
@@ -213,7 +214,9 @@ impl ShareSide {
             cause: MoveCause::Unfit,
         };
         let share = self.id;
-        context.out.act(Action::AskMove { share, wish });
+        context
+            .out
+            .act(Action::Move(share, MoveAction::Ask { wish }));
     }
 
     /// As the owner: a standby says that it leaves the set, and why.

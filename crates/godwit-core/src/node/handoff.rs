@@ -3,7 +3,7 @@
 //! A share whose connections have twins moves as a whole ([`super::moving`]), and
 //! none of them comes or goes by itself.
 
-use std::time::Duration;
+mod work;
 
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
 
@@ -13,79 +13,10 @@ use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::share::ShareSide;
-use crate::handoff::{
-    Course, HandoffError, Handoffs, News, Order, Silence, Speaker, Step, Written,
-};
+use crate::handoff::{Course, HandoffError, Handoffs, News, Order, Silence, Speaker, Step};
 use crate::{MonoTime, PeerId};
 
-/// What a driver has to do for a connection that goes to another server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HandoffWork {
-    /// Carry out an order; [`Order::Say`] is that of the state alone, the other
-    /// words are sent as messages.
-    Obey {
-        /// The order.
-        order: Order,
-        /// What is to be written down of the connection before anything else.
-        written: Option<Written>,
-    },
-    /// A part of the state of a connection that comes; [`Order::Restore`] follows
-    /// the last one.
-    State {
-        /// The attempt.
-        id: HandoffId,
-        /// The bytes, in the order in which they were sent.
-        part: Vec<u8>,
-    },
-    /// A packet of the client that has waited at a target to which its connection
-    /// did not go.
-    Held {
-        /// The connection.
-        flow: FlowId,
-        /// From its IP header on.
-        packet: Vec<u8>,
-    },
-    /// Answer whoever wanted a connection to move.
-    Ended {
-        /// The connection.
-        flow: FlowId,
-        /// When it came how far, or why it is still here.
-        outcome: Result<Course, HandoffError>,
-    },
-}
-
-/// What has become of such work, and what else is known of such connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandoffReport {
-    /// At start: what an earlier agent has written down.
-    Resumed(FlowId, Written),
-    /// Of [`Order::Hold`].
-    Held(HandoffId, Result<(), HandoffRefusal>),
-    /// Of [`Order::Freeze`]: since when it is silent.
-    Frozen(HandoffId, Result<MonoTime, HandoffRefusal>),
-    /// Of [`Order::Restore`].
-    Restored(HandoffId, Result<(), HandoffRefusal>),
-    /// Of [`Order::Place`].
-    Placed(HandoffId),
-    /// The connection is over here.
-    Ended(FlowId),
-    /// The client of one that this node forwards for has been silent for so long.
-    Silent {
-        /// The connection.
-        flow: FlowId,
-        /// How long its client has not been heard here.
-        lasted: Duration,
-        /// How long a target is waited for that can't be asked.
-        patience: Duration,
-    },
-    /// Of [`Order::Look`]: there is no socket.
-    Absent {
-        /// What was looked for.
-        id: HandoffId,
-        /// Who wants to know.
-        from: PeerId,
-    },
-}
+pub use work::{HandoffReport, HandoffWork};
 
 /// The connections of a share that go one by one.
 #[derive(Debug, Clone)]
@@ -240,7 +171,7 @@ impl ShareSide {
                 if handoffs.is_here(&id.flow) {
                     let (flow, packet) = (id.flow, packet.clone());
                     let work = HandoffWork::Held { flow, packet };
-                    context.out.act(Action::Handoff { share, work });
+                    context.out.act(Action::Handoff(share, work));
                 }
             }
             HandoffStep::State { last, part } => {
@@ -249,7 +180,7 @@ impl ShareSide {
                 }
                 let part = part.clone();
                 let work = HandoffWork::State { id, part };
-                context.out.act(Action::Handoff { share, work });
+                context.out.act(Action::Handoff(share, work));
                 if *last {
                     handoffs.handle_step(by, id, Step::State, now);
                 }
@@ -357,7 +288,7 @@ impl ShareSide {
         let written = handoffs.and_then(|handoffs| handoffs.written(&order.flow()));
         let work = HandoffWork::Obey { order, written };
         let share = self.id;
-        context.out.act(Action::Handoff { share, work });
+        context.out.act(Action::Handoff(share, work));
     }
 
     fn stay(&self, flow: FlowId, to: PeerId, reason: HandoffError, context: &mut Context<'_>) {
@@ -374,7 +305,7 @@ impl ShareSide {
     ) {
         let work = HandoffWork::Ended { flow, outcome };
         let share = self.id;
-        context.out.act(Action::Handoff { share, work });
+        context.out.act(Action::Handoff(share, work));
     }
 
     fn tell_flow(&self, flow: FlowId, news: FlowNews, context: &mut Context<'_>) {

@@ -5,24 +5,10 @@
 //! added to the file of `a` and, later, of `b`. `a` waits, and `b` begins to own `mail` when
 //! its file has it.
 
-use std::collections::BTreeMap;
-
-use godwit_wire::ShareId;
-
 use super::Node;
-use super::config::NodeConfig;
 use super::share::ShareSide;
 use crate::MonoTime;
 use crate::share::{Home, State};
-
-/// The shares that have addresses in common with others, and these.
-pub(super) type Mates = BTreeMap<ShareId, Vec<ShareId>>;
-
-pub(super) fn mates(config: &NodeConfig) -> Mates {
-    let shares = config.shares.iter();
-    let with = shares.filter(|share| !share.mates.is_empty());
-    with.map(|share| (share.id, share.mates.clone())).collect()
-}
 
 impl Node {
     /// Tells each share that nobody owns yet where the others of its address are.

@@ -164,7 +164,7 @@ pub enum Command {
     /// wanted again if nobody takes the share within two terms.
     Release(ShareId),
     /// Hand the share, which this node owns, to another node. The answer is
-    /// [`crate::Action::MoveEnded`].
+    /// [`crate::MoveAction::Ended`].
     Move {
         /// The share.
         share: ShareId,

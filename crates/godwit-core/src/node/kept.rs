@@ -7,7 +7,7 @@
 use godwit_wire::{FlowId, Message, ShareId, SnapshotPart};
 
 use super::Node;
-use super::action::Action;
+use super::action::{Action, SnapshotAction};
 use super::context::Context;
 use super::share::ShareSide;
 use crate::MonoTime;
@@ -16,7 +16,7 @@ use crate::share::State;
 
 impl Node {
     /// As the owner: the standby is to keep this part of a snapshot. Whoever gave it
-    /// waits for [`Action::SnapshotKept`] before the next snapshot of that flow.
+    /// waits for [`SnapshotAction::Kept`] before the next snapshot of that flow.
     pub fn handle_snapshot(
         &mut self,
         share: ShareId,
@@ -30,7 +30,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// [`Action::KeepSnapshot`] was carried out, and the snapshot is whole; of a
+    /// [`SnapshotAction::Keep`] was carried out, and the snapshot is whole; of a
     /// commit: its twin has come there.
     pub fn handle_snapshot_kept(
         &mut self,
@@ -57,7 +57,7 @@ impl Node {
     /// As the owner: the flow's server must not go back from where it stands, and the
     /// standby is not known to have come there: it must not serve the flow.
     ///
-    /// True if it might until [`Action::UngateFlow`] or [`Action::ReleaseGate`];
+    /// True if it might until [`crate::FlowAction::Ungate`] or [`crate::ShareAction::ReleaseGate`];
     /// false if no standby would.
     pub fn handle_commit_failed(&mut self, share: ShareId, flow: FlowId, now: MonoTime) -> bool {
         let mut might = false;
@@ -93,11 +93,13 @@ impl ShareSide {
         part: &SnapshotPart,
         context: &mut Context<'_>,
     ) {
-        context.out.act(Action::KeepSnapshot {
-            share: self.id,
-            flow,
-            part: part.clone(),
-        });
+        context.out.act(Action::Snapshot(
+            self.id,
+            SnapshotAction::Keep {
+                flow,
+                part: part.clone(),
+            },
+        ));
     }
 
     pub(super) fn note_snapshot_kept(
@@ -107,11 +109,10 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         let share = self.id;
-        context.out.act(Action::SnapshotKept {
+        context.out.act(Action::Snapshot(
             share,
-            flow,
-            commit,
-        });
+            SnapshotAction::Kept { flow, commit },
+        ));
     }
 
     fn fail_commit(&mut self, flow: FlowId, context: &mut Context<'_>) -> bool {

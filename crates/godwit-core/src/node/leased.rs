@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, Generation, Lease, LeaveReason, NodeName, Role, Stay};
 
-use super::action::Action;
+use super::action::{Action, ShareAction};
 use super::ballots::Audience;
 use super::config::{NodeConfig, Resume, ShareConfig};
 use super::context::Context;
@@ -342,11 +342,13 @@ impl ShareSide {
     fn write_expiry(&self, context: &mut Context<'_>) {
         let expiry = self.lease.as_ref().and_then(ShareLease::fence);
         if let (State::Owner, Some(expiry)) = (self.machine.state(), expiry) {
-            context.out.act(Action::SetExpiry {
-                share: self.id,
-                epoch: self.machine.epoch(),
-                expiry,
-            });
+            context.out.act(Action::Share(
+                self.id,
+                ShareAction::SetExpiry {
+                    epoch: self.machine.epoch(),
+                    expiry,
+                },
+            ));
         }
     }
 

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::peer::Power;
 use super::{Node, PeerNews, StonithFault};
 use crate::lease::{Proposer, Speaker};
-use crate::{Action, MonoTime, PeerId, detector};
+use crate::{Action, MonoTime, PeerAction, PeerId, detector};
 
 /// How long a failed attempt to power a node off is not repeated.
 const STONITH_AGAIN: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// The command of [`Action::Stonith`] has ended. A failure is no answer: the
+    /// The command of [`crate::PeerAction::Stonith`] has ended. A failure is no answer: the
     /// peer may be on, so nothing is taken over from it, and it is tried again.
     pub fn handle_stonith(
         &mut self,
@@ -215,7 +215,7 @@ impl Node {
             };
             if due {
                 side.power = Power::Cutting;
-                self.out.act(Action::Stonith { peer });
+                self.out.act(Action::Peer(peer, PeerAction::Stonith));
                 self.tell_peer(peer, PeerNews::StonithStarted, now);
             }
         }

@@ -12,8 +12,8 @@
 //!  knows the owner, hears it, has a link
 //!     ── held generation (0: none) ──────► hears the standby: new generation g
 //!     ◄────────────────────────── offers g
-//!  SetShare(shadow, g)
-//!     ── g ──────────────────────────────► SetShare(owner, g): new flows are gated
+//!  Set(shadow, g)
+//!     ── g ──────────────────────────────► Set(owner, g): new flows are gated
 //! ```
 //!
 //! The twins' place is ready before the first flow needs it. On a fresh link
@@ -56,6 +56,7 @@ mod leased;
 mod leases;
 mod link;
 mod moving;
+mod outbox;
 mod owner;
 mod peer;
 mod proof;
@@ -68,28 +69,32 @@ mod status;
 mod succession;
 #[cfg(test)]
 mod tests;
+mod wish;
 
-pub use action::{Action, EndReason};
+pub use action::{
+    Action, EndReason, FlowAction, LeaseAction, MoveAction, PeerAction, RejoinAction, ShareAction,
+    SnapshotAction, TwinAction,
+};
 pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use differences::{Difference, Side};
 pub use doubt::Doubt;
 pub use era::Birth;
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
-use homes::Mates;
 pub use input::{
     Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
 };
-pub use moving::{FlowCheck, MoveCause, MoveError, MoveWish};
 pub use peer::Power;
 pub use proof::Proof;
 pub use status::{FailbackStatus, LeaseStatus, PeerStatus, ShareStatus};
+pub use wish::{FlowCheck, MoveCause, MoveError, MoveWish};
 
 use crate::lease::{Acceptor, Terms};
-use action::Outbox;
 use ballots::Ballots;
+use config::{Mates, mates};
 use context::Context;
 use era::Era;
+use outbox::Outbox;
 use peer::{LinkState, PeerSide};
 use scrutiny::Scrutiny;
 use share::ShareSide;
@@ -183,7 +188,7 @@ impl Node {
             scrutiny: Scrutiny::new(config, now),
             era: Era::new(config.incarnation),
             facts: Facts::default(),
-            mates: homes::mates(config),
+            mates: mates(config),
             quitting: false,
             lines: Vec::new(),
             out: Outbox::default(),
@@ -322,7 +327,7 @@ impl Node {
         })
     }
 
-    /// What [`Action::CheckFlows`] has found.
+    /// What [`crate::MoveAction::CheckFlows`] has found.
     pub fn handle_flow_check(&mut self, share: ShareId, check: FlowCheck, now: MonoTime) {
         self.with_share(share, now, |share, context| {
             share.handle_flow_check(check, context);
@@ -349,7 +354,7 @@ impl Node {
     }
 
     /// A twin of this node says something else than its owner, which
-    /// [`Action::Compare`] was about. `reason`: length or content.
+    /// [`crate::TwinAction::Compare`] was about. `reason`: length or content.
     pub fn handle_divergence(
         &mut self,
         share: ShareId,
@@ -455,7 +460,7 @@ impl Node {
     /// that is kept.
     pub fn poll_action(&mut self) -> Option<Action> {
         let news = self.ballots.as_mut().and_then(Ballots::take_news);
-        let kept = news.map(|votes| Action::KeepVotes { votes });
+        let kept = news.map(|votes| Action::Lease(LeaseAction::KeepVotes { votes }));
         kept.or_else(|| self.out.next_action())
     }
 

@@ -7,9 +7,9 @@
 //!     ◄──────────────── Move: ready (epoch e') ── Incoming
 //!  CheckFlows: all of them protected?
 //!  ResetUnprotected, if forced
-//!  SetShare (shadow), HandOver: Released
+//!  Set (shadow), HandOver: Released
 //!     ── claim: shadow, under e' ───────────────► is granted the lease, or just claims:
-//!                                                 SetShare (owner), Announce, Resume
+//!                                                 Set (owner), Announce, Resume
 //!     ◄──────────────────── claim: owner, e' ────
 //!  Followed
 //!     ◄──────────────── Move: ready (epoch e') ── the generation goes on: the share has moved
@@ -32,11 +32,12 @@ use godwit_wire::{
     Epoch, Generation, Message, MoveRefusal, MoveStep, NodeName, Role, ShareClaim, Stay,
 };
 
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::context::Context;
 use super::event::ShareNews;
 use super::leased::ShareLease;
 use super::share::ShareSide;
+use super::wish::{FlowCheck, MoveError};
 use crate::share::{Change, Ownership, Reason, State};
 use crate::{MonoTime, PeerId};
 
@@ -45,110 +46,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often flows are looked at that are about to be protected.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Why a share does not move. Everything is as before then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MoveError {
-    /// This node does not own the share.
-    NotOwner {
-        /// Who does, as far as is known.
-        owner: Option<NodeName>,
-    },
-    /// It is where it is to go.
-    AlreadyThere,
-    /// Another move of it is under way.
-    AlreadyMoving,
-    /// The target is no server of this share.
-    NotAMember,
-    /// The target can't be reached.
-    TargetDown,
-    /// The target is not in the in-sync set.
-    NotInSync,
-    /// The owner may not speak at present, so it has nothing to hand over.
-    NotInForce,
-    /// The target says that it will not.
-    Target(MoveRefusal),
-    /// The target did not answer.
-    TargetSilent,
-    /// Flows would be lost.
-    Unprotected {
-        /// How many.
-        flows: u32,
-    },
-    /// Another share of its address does not move: an address is in one place.
-    Mate,
-    /// The target took it over, as from an owner that failed, before it was handed
-    /// to it.
-    TakenOver,
-    /// The owner failed, stepped down or ends.
-    Interrupted,
-}
-
-impl MoveError {
-    /// The stable name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotOwner { .. } => "not_owner",
-            Self::AlreadyThere => "already_there",
-            Self::AlreadyMoving => "already_moving",
-            Self::NotAMember => "not_a_member",
-            Self::TargetDown => "target_down",
-            Self::NotInSync => "not_in_sync",
-            Self::NotInForce => "not_in_force",
-            Self::Target(reason) => reason.as_str(),
-            Self::TargetSilent => "target_silent",
-            Self::Unprotected { .. } => "unprotected",
-            Self::Mate => "mate",
-            Self::TakenOver => "taken_over",
-            Self::Interrupted => "interrupted",
-        }
-    }
-}
-
-/// Why a node wants a share to move that nobody has asked to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MoveCause {
-    /// Nothing listens here, and something does at the standby.
-    ServerMissing,
-    /// Clients do not reach the service here.
-    Unfit,
-    /// The primary has been in sync for long enough.
-    Failback,
-}
-
-impl MoveCause {
-    /// The stable name, which is that of its event.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ServerMissing => "server_missing_hand_over",
-            Self::Unfit => "unfit_hand_over",
-            Self::Failback => "failback_hand_over",
-        }
-    }
-}
-
-/// Where a share is to move that nobody has asked to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MoveWish {
-    /// The node that is to own it.
-    pub to: NodeName,
-    /// Whether flows that can't move are reset.
-    pub force: bool,
-    /// Why.
-    pub cause: MoveCause,
-}
-
-/// What the flows of a share, and of those that move with it, look like to an
-/// owner that wants to hand them over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FlowCheck {
-    /// The standby has no twin of them that may be served.
-    pub unprotected: u32,
-    /// Their twin has not answered yet.
-    pub confirming: u32,
-    /// A share that was to move with it does not.
-    pub mate_stays: bool,
-}
 
 /// Which side of a move this node is on, if any.
 #[derive(Debug, Clone, Copy, Default)]
@@ -245,7 +142,7 @@ impl Moving {
 }
 
 impl ShareSide {
-    /// Somebody asks the share to move. The answer is [`Action::MoveEnded`].
+    /// Somebody asks the share to move. The answer is [`MoveAction::Ended`].
     pub(super) fn handle_move(&mut self, to: NodeName, force: bool, context: &mut Context<'_>) {
         match self.may_move(to, context) {
             Ok(peer) => {
@@ -336,11 +233,13 @@ impl ShareSide {
         if let Moving::Asked(asked) = &mut self.moving {
             asked.look_at = None;
             let (share, peer) = (self.id, asked.to);
-            context.out.act(Action::CheckFlows { share, peer });
+            context
+                .out
+                .act(Action::Move(share, MoveAction::CheckFlows { peer }));
         }
     }
 
-    /// What [`Action::CheckFlows`] has found.
+    /// What [`MoveAction::CheckFlows`] has found.
     pub(super) fn handle_flow_check(&mut self, check: FlowCheck, context: &mut Context<'_>) {
         let Moving::Asked(asked) = &mut self.moving else {
             return;
@@ -395,10 +294,12 @@ impl ShareSide {
         self.stop_schedules();
         self.asked = true;
         if std::mem::take(&mut self.forced) {
-            context.out.act(Action::ResetUnprotected { share: self.id });
+            context
+                .out
+                .act(Action::Move(self.id, MoveAction::ResetUnprotected));
         }
         self.write_share(context.out);
-        context.out.act(Action::HandOver { share: self.id });
+        context.out.act(Action::Move(self.id, MoveAction::HandOver));
         if let Some(lease) = &mut self.lease {
             lease.hand_over(context.now);
         }
@@ -432,10 +333,9 @@ impl ShareSide {
 
     fn answer(&mut self, outcome: Result<NodeName, MoveError>, context: &mut Context<'_>) {
         self.note_failback(outcome.err());
-        context.out.act(Action::MoveEnded {
-            share: self.id,
-            outcome,
-        });
+        context
+            .out
+            .act(Action::Move(self.id, MoveAction::Ended { outcome }));
         let news = match outcome {
             Ok(to) => ShareNews::Moved { to },
             Err(error) => ShareNews::MoveRefused { error },

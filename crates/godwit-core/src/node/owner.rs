@@ -6,7 +6,7 @@ use godwit_wire::{
     DigestEntry, FlowId, Generation, LeaveReason, MAX_DIGEST_ENTRIES, Message, UnprotectedReason,
 };
 
-use super::action::Action;
+use super::action::{Action, FlowAction, ShareAction};
 use super::births::Births;
 use super::context::Context;
 use super::damping::pause_after;
@@ -114,10 +114,10 @@ impl ShareSide {
         self.write_share(context.out);
         self.let_mirrored_pass(context.now);
         if last {
-            context.out.act(Action::ReleaseGate {
-                share: self.id,
-                generation,
-            });
+            context.out.act(Action::Share(
+                self.id,
+                ShareAction::ReleaseGate { generation },
+            ));
             self.forget_flows();
         }
         self.tell_left(peer, generation, reason, context);
@@ -385,7 +385,9 @@ impl ShareSide {
         let share = self.id;
         match order {
             Order::ResendHandshake(flow) => {
-                context.out.act(Action::ResendHandshake { share, flow });
+                context
+                    .out
+                    .act(Action::Flow(share, FlowAction::ResendHandshake { flow }));
             }
             Order::AskDemotion(flow, reason) => {
                 // A word that admits its new twin would come behind this one, and undo it.
@@ -394,11 +396,9 @@ impl ShareSide {
             }
             Order::Ungate(flow, reason) => {
                 self.rejoin.handle_lost(flow, context.now);
-                context.out.act(Action::UngateFlow {
-                    share,
-                    flow,
-                    reason,
-                });
+                context
+                    .out
+                    .act(Action::Flow(share, FlowAction::Ungate { flow, reason }));
                 let news = FlowNews::Demoted { reason };
                 let kind = EventKind::Flow { share, flow, news };
                 context.out.tell(context.now, kind);

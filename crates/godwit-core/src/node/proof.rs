@@ -220,4 +220,18 @@ impl ShareSide {
         };
         waiting.filter_map(failing).collect()
     }
+
+    /// As the owner: so many flows are protected.
+    pub(super) fn note_protected_count(&mut self, protected: u32, context: &mut Context<'_>) {
+        let births = self.proofs.births();
+        if protected > 0 || self.machine.state() != State::Owner {
+            *births = Births::default();
+        } else if births.all_fail(context.now) {
+            *births = Births::default();
+            let members: Vec<_> = self.in_sync.members().collect();
+            for peer in members {
+                self.lose_standby(peer, LeaveReason::NotBorn, context);
+            }
+        }
+    }
 }

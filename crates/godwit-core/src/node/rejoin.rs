@@ -1,16 +1,16 @@
 //! Re-protection between the nodes of a share: running flows get twins on a
-//! standby that came later.
+//! standby that came later. Both sides carry out a [`RejoinAction`] at each step.
 //!
 //! ```text
 //!  owner                                        standby
-//!  BeginRejoin: the tap is opened
-//!     ── FlowRestore (record, log) ────────────► RestoreTwin: replays, silent
+//!  Begin: the tap is opened
+//!     ── FlowRestore (record, log) ────────────► Restore: replays, silent
 //!     ◄────────────── the twin's first ACK (data path): the gate closes
-//!     ── FlowInput (what came meanwhile) ──────► FeedTwin
+//!     ── FlowInput (what came meanwhile) ──────► Feed
 //!     ◄────────────── the twin has all (data path)
-//!     ── FlowAdmit ────────────────────────────► AdmitTwin: may be served
+//!     ── FlowAdmit ────────────────────────────► Admit: may be served
 //!     ◄──────────────────────── FlowAdmitted ──
-//!  ProtectFlow
+//!  Protect
 //! ```
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use godwit_wire::{FlowId, Message, Restore, SeqNumber, ShareId, UnprotectedReason};
 
 use super::Node;
-use super::action::Action;
+use super::action::{Action, FlowAction, RejoinAction};
 use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::share::ShareSide;
@@ -39,7 +39,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// The outcome of [`Action::BeginRejoin`]: what the standby needs, or
+    /// The outcome of [`RejoinAction::Begin`]: what the standby needs, or
     /// `None` if the flow can't be handed over.
     pub fn handle_restore(
         &mut self,
@@ -63,14 +63,14 @@ impl Node {
         }
     }
 
-    /// An outcome of [`Action::BeginRejoin`]: there is no room for what a twin begins at,
+    /// An outcome of [`RejoinAction::Begin`]: there is no room for what a twin begins at,
     /// and it is offered again when there is.
     pub fn handle_restore_postponed(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
         self.with_share(share, now, |share, _| share.rejoin.handle_postponed(flow));
         self.settle(now);
     }
 
-    /// An outcome of [`Action::FeedLog`]: the log has slid past what the twin lacks, which
+    /// An outcome of [`RejoinAction::FeedLog`]: the log has slid past what the twin lacks, which
     /// `has` all before that.
     pub fn handle_log_gone(&mut self, share: ShareId, flow: FlowId, has: SeqNumber, now: MonoTime) {
         self.with_share(share, now, |share, context| {
@@ -79,7 +79,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// The outcome of [`Action::FeedLog`], if the twin lacks something.
+    /// The outcome of [`RejoinAction::FeedLog`], if the twin lacks something.
     pub fn handle_log(
         &mut self,
         share: ShareId,
@@ -106,7 +106,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// [`Action::AdmitTwin`] was carried out: the twin will be served.
+    /// [`RejoinAction::Admit`] was carried out: the twin will be served.
     pub fn handle_twin_admitted(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
         self.with_share(share, now, |share, context| {
             if let State::Shadow { owner, generation } = share.machine.state() {
@@ -122,7 +122,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// The outcome of [`Action::ProtectFlow`].
+    /// The outcome of [`RejoinAction::Protect`].
     pub fn handle_flow_protected(
         &mut self,
         share: ShareId,
@@ -181,13 +181,14 @@ impl ShareSide {
         match order {
             Order::Begin(flow) => {
                 self.supervision.forget(flow);
-                context.out.act(Action::BeginRejoin {
+                context.out.act(Action::Rejoin(
                     share,
-                    flow,
-                    generation,
-                });
+                    RejoinAction::Begin { flow, generation },
+                ));
             }
-            Order::Feed(flow) => context.out.act(Action::FeedLog { share, flow }),
+            Order::Feed(flow) => context
+                .out
+                .act(Action::Rejoin(share, RejoinAction::FeedLog { flow })),
             Order::Admit(flow) => {
                 for peer in self.in_sync.members() {
                     let question = Message::FlowAdmit {
@@ -199,15 +200,15 @@ impl ShareSide {
                     context.send(peer, question);
                 }
             }
-            Order::Protect(flow) => context.out.act(Action::ProtectFlow { share, flow }),
+            Order::Protect(flow) => context
+                .out
+                .act(Action::Rejoin(share, RejoinAction::Protect { flow })),
             Order::GiveUp(flow) => {
                 self.proofs.births().note_failed(context.now);
                 let reason = UnprotectedReason::NotConfirmed;
-                context.out.act(Action::UngateFlow {
-                    share,
-                    flow,
-                    reason,
-                });
+                context
+                    .out
+                    .act(Action::Flow(share, FlowAction::Ungate { flow, reason }));
                 // It may have a twin, which is to be mute when the next one is wanted.
                 self.ask_demotion(flow, reason, context);
             }
@@ -232,11 +233,13 @@ impl ShareSide {
                 generation,
                 restore,
                 ..
-            } if self.holds(*generation) => context.out.act(Action::RestoreTwin {
+            } if self.holds(*generation) => context.out.act(Action::Rejoin(
                 share,
-                generation: *generation,
-                restore: restore.clone(),
-            }),
+                RejoinAction::Restore {
+                    generation: *generation,
+                    restore: restore.clone(),
+                },
+            )),
             Message::FlowInput {
                 generation,
                 flow,
@@ -244,17 +247,21 @@ impl ShareSide {
                 fin,
                 input,
                 ..
-            } if self.holds(*generation) => context.out.act(Action::FeedTwin {
+            } if self.holds(*generation) => context.out.act(Action::Rejoin(
                 share,
-                flow: *flow,
-                seq: *seq,
-                fin: *fin,
-                input: input.clone(),
-            }),
+                RejoinAction::Feed {
+                    flow: *flow,
+                    seq: *seq,
+                    fin: *fin,
+                    input: input.clone(),
+                },
+            )),
             Message::FlowAdmit {
                 generation, flow, ..
             } if self.holds(*generation) => {
-                context.out.act(Action::AdmitTwin { share, flow: *flow });
+                context
+                    .out
+                    .act(Action::Rejoin(share, RejoinAction::Admit { flow: *flow }));
             }
             Message::FlowSnapshot {
                 generation,

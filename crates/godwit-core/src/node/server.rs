@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use godwit_wire::{Generation, LeaveReason, Message, MoveRefusal};
 
-use super::action::Action;
+use super::action::{Action, ShareAction};
 use super::context::Context;
 use super::event::ShareNews;
 use super::input::{Listening, ServerExit};
@@ -145,7 +145,7 @@ impl ShareSide {
         let share = self.id;
         let generation = self.in_sync.generation();
         self.server.released_until = Some(context.now.saturating_add(self.server.hold));
-        context.out.act(Action::Silence { share });
+        context.out.act(Action::Share(share, ShareAction::Silence));
         let free = Message::ServerLost {
             share,
             epoch: self.machine.epoch(),
@@ -174,7 +174,7 @@ impl ShareSide {
     pub(super) fn settle_reopening(&mut self, context: &mut Context<'_>) {
         if self.server.reopening && self.in_sync.generation().is_none() {
             self.server.reopening = false;
-            context.out.act(Action::Reopen { share: self.id });
+            context.out.act(Action::Share(self.id, ShareAction::Reopen));
             context.tell(self.id, ShareNews::NoTaker);
         }
     }

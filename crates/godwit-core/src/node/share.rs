@@ -12,7 +12,7 @@ use godwit_wire::{
 };
 
 use super::absence::Tenancy;
-use super::action::{Action, EndReason, Outbox};
+use super::action::{Action, EndReason, MoveAction, ShareAction};
 use super::claims::Known;
 use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
 use super::context::Context;
@@ -23,6 +23,7 @@ use super::fitness::Condition;
 use super::handoff::Singles;
 use super::leased::{self, ShareLease};
 use super::moving::Moving;
+use super::outbox::Outbox;
 use super::peer::PeerSide;
 use super::proof::Proofs;
 use super::server::Server;
@@ -449,7 +450,7 @@ impl ShareSide {
         if let Some(schedule) = &mut self.announce
             && schedule.handle_timeout(context.now)
         {
-            context.out.act(Action::Announce { share: self.id });
+            context.out.act_on(self.id, ShareAction::Announce);
         }
     }
 
@@ -459,17 +460,15 @@ impl ShareSide {
             return;
         }
         if std::mem::take(&mut self.resuming) {
-            context.out.act(Action::Resume { share: self.id });
+            context.out.act(Action::Move(self.id, MoveAction::Resume));
         }
         let attempt = self
             .revive
             .as_mut()
             .and_then(|schedule| schedule.handle_timeout(context.now));
         if let Some(attempt) = attempt {
-            context.out.act(Action::Revive {
-                share: self.id,
-                attempt,
-            });
+            let revive = ShareAction::Revive { attempt };
+            context.out.act_on(self.id, revive);
         }
     }
 
@@ -516,14 +515,14 @@ impl ShareSide {
                 (Generation::NONE, None)
             }
         };
-        out.act(Action::SetShare {
-            share: self.id,
+        let entry = ShareAction::Set {
             role: self.machine.state().role(),
             epoch: self.data_path_epoch(),
             generation,
             peer,
             expiry: self.fence(),
-        });
+        };
+        out.act_on(self.id, entry);
     }
 
     /// The owner's epoch. With leases it may be below the greatest heard of,
@@ -561,21 +560,18 @@ impl ShareSide {
     }
 
     pub(super) fn fall_silent(&self, out: &mut Outbox) {
-        out.act(Action::SetShare {
-            share: self.id,
+        let silence = ShareAction::Set {
             role: Role::None,
             epoch: self.machine.epoch(),
             generation: Generation::NONE,
             peer: None,
             expiry: None,
-        });
+        };
+        out.act_on(self.id, silence);
     }
 
     pub(super) fn end_flows(&self, reason: EndReason, out: &mut Outbox) {
-        out.act(Action::EndFlows {
-            share: self.id,
-            reason,
-        });
+        out.act_on(self.id, ShareAction::EndFlows { reason });
     }
 
     pub(super) fn start_schedules(&mut self, takeover: bool, now: MonoTime) {

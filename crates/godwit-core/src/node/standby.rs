@@ -4,7 +4,7 @@ use godwit_wire::{
     DigestEntry, FlowId, Generation, LeaveReason, Message, MoveStep, UnprotectedReason,
 };
 
-use super::action::{Action, EndReason};
+use super::action::{Action, EndReason, TwinAction};
 use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
@@ -298,11 +298,10 @@ impl ShareSide {
         let news = match event.kind {
             FlowEventKind::TwinClosed => {
                 let reason = UnprotectedReason::TwinClosed;
-                context.out.act(Action::MarkDemoted {
+                context.out.act(Action::Twin(
                     share,
-                    flow,
-                    reason,
-                });
+                    TwinAction::MarkDemoted { flow, reason },
+                ));
                 let closed = Message::TwinClosed {
                     share,
                     epoch: owner.epoch,
@@ -337,11 +336,10 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         let share = self.id;
-        context.out.act(Action::MarkDemoted {
+        context.out.act(Action::Twin(
             share,
-            flow,
-            reason,
-        });
+            TwinAction::MarkDemoted { flow, reason },
+        ));
         let answer = Message::FlowDemoted {
             share,
             epoch: owner.epoch,
@@ -360,17 +358,21 @@ impl ShareSide {
         for entry in entries {
             let flow = entry.flow;
             context.out.act(if entry.ended {
-                Action::EndTwin {
+                Action::Twin(
                     share,
-                    flow,
-                    reason: EndReason::EndedAtOwner,
-                }
+                    TwinAction::End {
+                        flow,
+                        reason: EndReason::EndedAtOwner,
+                    },
+                )
             } else {
-                Action::PokeTwin {
+                Action::Twin(
                     share,
-                    flow,
-                    snd_una: entry.snd_una,
-                }
+                    TwinAction::Poke {
+                        flow,
+                        snd_una: entry.snd_una,
+                    },
+                )
             });
         }
     }

@@ -93,7 +93,7 @@ fn peer_news(node: &mut Node) -> Vec<PeerNews> {
         .collect()
 }
 
-/// An agent that had died between `SetShare` (none) and `EndFlows` left sockets
+/// An agent that had died between `Set` (none) and `EndFlows` left sockets
 /// of an earlier epoch, which served their clients at the next takeover.
 #[test]
 fn an_agent_that_resumes_nothing_ends_what_another_has_left() {
@@ -108,8 +108,12 @@ fn an_agent_that_resumes_nothing_ends_what_another_has_left() {
             other: None,
         });
         let actions = actions(&mut Node::new(&config, ms(0)));
-        let end = |action: &Action| matches!(action, Action::EndFlows { .. });
-        assert!(matches!(actions[0], Action::SetShare { .. }));
+        let end =
+            |action: &Action| matches!(action, Action::Share(_, ShareAction::EndFlows { .. }));
+        assert!(matches!(
+            actions[0],
+            Action::Share(_, ShareAction::Set { .. })
+        ));
         actions.iter().any(end)
     };
     assert!(ends(None) && ends(Some(Role::None)));
@@ -140,7 +144,7 @@ fn a_share_begins_where_its_address_is() {
             assert!(node.poll_timeout().is_none_or(|due| due > ms(beat * 10)));
         }
         let roles = actions(&mut node).into_iter().filter_map(|action| {
-            let Action::SetShare { share, role, .. } = action else {
+            let Action::Share(share, ShareAction::Set { role, .. }) = action else {
                 return None;
             };
             (share == ShareId(1)).then_some(role)
@@ -192,7 +196,7 @@ fn only_a_member_of_a_share_is_believed() {
     actions(&mut node);
     node.handle_timeout(ms(42));
     let taken = actions(&mut node).into_iter().filter_map(|action| {
-        let Action::SetShare { share, role, .. } = action else {
+        let Action::Share(share, ShareAction::Set { role, .. }) = action else {
             return None;
         };
         (role == Role::Owner).then_some(share.0)
@@ -241,13 +245,13 @@ fn all_shares_change_hands_before_any_is_announced_or_revived() {
     let order: Vec<_> = actions(&mut node)
         .iter()
         .filter_map(|action| {
-            if let Action::SetShare { share, .. } = action {
+            if let Action::Share(share, ShareAction::Set { .. }) = action {
                 return Some(("set", share.0));
             }
-            if let Action::Announce { share } = action {
+            if let Action::Share(share, ShareAction::Announce) = action {
                 return Some(("announce", share.0));
             }
-            if let Action::Revive { share, .. } = action {
+            if let Action::Share(share, ShareAction::Revive { .. }) = action {
                 return Some(("revive", share.0));
             }
             None
@@ -281,7 +285,7 @@ fn hello_and_share_states_are_the_first_messages_of_a_link() {
     let sent: Vec<_> = actions(&mut node)
         .iter()
         .map(|action| {
-            let Action::Send { message, .. } = action else {
+            let Action::Peer(_, PeerAction::Send(message)) = action else {
                 panic!("{action:?}");
             };
             message.name()
@@ -293,7 +297,7 @@ fn hello_and_share_states_are_the_first_messages_of_a_link() {
     let sent: Vec<_> = actions(&mut node)
         .iter()
         .filter_map(|action| {
-            let Action::Send { message, .. } = action else {
+            let Action::Peer(_, PeerAction::Send(message)) = action else {
                 return None;
             };
             Some(message.name())
@@ -445,10 +449,7 @@ fn an_inherited_flow_is_never_taken_for_a_later_one() {
     let request = ready(&node, 0);
     node.handle_message(PEER, &request, ms(304));
     let message = ready(&node, 42);
-    let offer = Action::Send {
-        peer: PEER,
-        message,
-    };
+    let offer = Action::Peer(PEER, PeerAction::Send(message));
     assert_eq!(actions(&mut node), [offer]);
 }
 
@@ -541,7 +542,7 @@ fn who_hands_over_without_a_server_is_no_standby_afterwards() {
     };
     let peer = PEER;
     let message = lost;
-    assert!(actions(&mut node).contains(&Action::Send { peer, message }));
+    assert!(actions(&mut node).contains(&Action::Peer(peer, PeerAction::Send(message))));
     let share = node.share_status().next().expect("one share");
     assert_eq!(share.role, Role::None);
 }
@@ -582,7 +583,7 @@ fn move_ready(epoch: Epoch, successor: Epoch) -> Message {
 fn outcomes(node: &mut Node) -> Vec<Result<NodeName, MoveError>> {
     let all = actions(node).into_iter();
     all.filter_map(|action| {
-        if let Action::MoveEnded { outcome, .. } = action {
+        if let Action::Move(_, MoveAction::Ended { outcome }) = action {
             Some(outcome)
         } else {
             None

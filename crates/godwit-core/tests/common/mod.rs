@@ -14,9 +14,10 @@ use std::time::Duration;
 use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
-    Action, Beat, Command, Event, EventKind, Fencing, FlowCheck, FlowEvent, FlowEventKind,
-    FlowPolicy, LeaseConfig, Link, Listening, MonoTime, MoveError, Node, NodeConfig, PeerConfig,
-    PeerId, Proof, ServerExit, ShareConfig,
+    Action, Beat, Command, Event, EventKind, Fencing, FlowAction, FlowCheck, FlowEvent,
+    FlowEventKind, FlowPolicy, LeaseConfig, Link, Listening, MonoTime, MoveAction, MoveError, Node,
+    NodeConfig, PeerAction, PeerConfig, PeerId, Proof, RejoinAction, ServerExit, ShareAction,
+    ShareConfig, TwinAction,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
@@ -458,7 +459,7 @@ impl World {
     /// How the moves ended that `side` was asked for.
     pub(crate) fn moves(&self, side: usize) -> Vec<Result<NodeName, MoveError>> {
         let ended = |action: &Action| {
-            if let Action::MoveEnded { outcome, .. } = action {
+            if let Action::Move(_, MoveAction::Ended { outcome }) = action {
                 Some(*outcome)
             } else {
                 None
@@ -480,12 +481,12 @@ impl World {
         let mut batch = Vec::new();
         while let Some(action) = self.sides[side].node.as_mut().and_then(Node::poll_action) {
             self.observe(side, &action);
-            if let (Action::CheckFlows { share, .. }, Some(node)) =
+            if let (Action::Move(share, MoveAction::CheckFlows { .. }), Some(node)) =
                 (&action, self.sides[side].node.as_mut())
             {
                 node.handle_flow_check(*share, self.check, self.now);
             }
-            if let (&Action::AskMove { share, wish }, Some(node)) =
+            if let (&Action::Move(share, MoveAction::Ask { wish }), Some(node)) =
                 (&action, self.sides[side].node.as_mut())
             {
                 let (to, force) = (wish.to, wish.force);
@@ -495,7 +496,7 @@ impl World {
         }
         contract::check_order(&batch);
         for action in &batch {
-            if let Action::Send { message, .. } = action
+            if let Action::Peer(_, PeerAction::Send(message)) = action
                 && self.linked
             {
                 let due = MonoTime(self.now.0 + LATENCY_MS * MS);
@@ -511,7 +512,46 @@ impl World {
     /// What must hold for every action, whatever the test does.
     fn observe(&mut self, side: usize, action: &Action) {
         match action {
-            Action::SetShare {
+            Action::Share(_, action) => self.observe_share_action(side, action),
+            Action::Twin(_, TwinAction::MarkDemoted { flow, .. }) => self.mark(side, *flow, true),
+            Action::Rejoin(_, RejoinAction::Restore { restore, .. }) => {
+                self.mark(side, restore.flow(), true);
+            }
+            Action::Rejoin(_, RejoinAction::Admit { flow }) => self.mark(side, *flow, false),
+            Action::Flow(_, FlowAction::Ungate { flow, .. }) => {
+                // A gate opens only when the other node will not serve the flow.
+                let other = &self.sides[1 - side];
+                let serves = other.entry.role == Role::Shadow && !other.marked.contains(flow);
+                assert!(!serves, "{flow} is let go while its twin may be served");
+            }
+            Action::Handoff(..) => {
+                assert_eq!(self.sides[side].entry.role, Role::Owner, "an owner speaks");
+            }
+            Action::Lease(_) | Action::Peer(_, PeerAction::Stonith) => {
+                panic!("there is no fence here");
+            }
+            Action::Move(_, action) => contract::observe_move(self.sides[side].entry, action),
+            Action::Flow(_, FlowAction::ResendHandshake { .. })
+            | Action::Twin(
+                _,
+                TwinAction::End { .. } | TwinAction::Poke { .. } | TwinAction::Compare { .. },
+            )
+            | Action::Rejoin(
+                _,
+                RejoinAction::Begin { .. }
+                | RejoinAction::FeedLog { .. }
+                | RejoinAction::Protect { .. }
+                | RejoinAction::Feed { .. },
+            )
+            | Action::Snapshot(..)
+            | Action::Peer(_, PeerAction::Send(_)) => {}
+        }
+    }
+
+    fn observe_share_action(&mut self, side: usize, action: &ShareAction) {
+        let entry = self.sides[side].entry;
+        match action {
+            ShareAction::Set {
                 role,
                 epoch,
                 generation,
@@ -524,54 +564,22 @@ impl World {
                 };
                 self.observe_share(side, entry);
             }
-            Action::MarkDemoted { flow, .. } => self.mark(side, *flow, true),
-            Action::RestoreTwin { restore, .. } => self.mark(side, restore.flow(), true),
-            Action::AdmitTwin { flow, .. } => self.mark(side, *flow, false),
-            Action::UngateFlow { flow, .. } => {
-                // A gate opens only when the other node will not serve the flow.
-                let other = &self.sides[1 - side];
-                let serves = other.entry.role == Role::Shadow && !other.marked.contains(flow);
-                assert!(!serves, "{flow} is let go while its twin may be served");
-            }
-            Action::ReleaseGate { generation, .. } => {
+            ShareAction::ReleaseGate { generation } => {
                 assert_ne!(
-                    self.sides[side].entry.generation, *generation,
+                    entry.generation, *generation,
                     "gates open after the map is written"
                 );
             }
-            Action::EndFlows { .. } => {
-                assert_eq!(self.sides[side].entry.role, Role::None, "they end silently");
+            ShareAction::EndFlows { .. } => {
+                assert_eq!(entry.role, Role::None, "they end silently");
             }
-            Action::Announce { .. }
-            | Action::Revive { .. }
-            | Action::Silence { .. }
-            | Action::Handoff { .. }
-            | Action::Reopen { .. } => {
-                assert_eq!(self.sides[side].entry.role, Role::Owner, "an owner speaks");
+            ShareAction::Announce
+            | ShareAction::Revive { .. }
+            | ShareAction::Silence
+            | ShareAction::Reopen => {
+                assert_eq!(entry.role, Role::Owner, "an owner speaks");
             }
-            Action::KeepVotes { .. }
-            | Action::SetExpiry { .. }
-            | Action::SendLease { .. }
-            | Action::Stonith { .. } => {
-                panic!("there is no fence here");
-            }
-            Action::CheckFlows { .. }
-            | Action::ResetUnprotected { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. } => contract::observe_move(self.sides[side].entry, action),
-            Action::MoveEnded { .. }
-            | Action::AskMove { .. }
-            | Action::ResendHandshake { .. }
-            | Action::EndTwin { .. }
-            | Action::PokeTwin { .. }
-            | Action::Compare { .. }
-            | Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::FeedTwin { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Send { .. } => {}
+            ShareAction::SetExpiry { .. } => panic!("there is no fence here"),
         }
     }
 
@@ -668,7 +676,7 @@ impl World {
 
     /// The log of a side without what goes to the peer.
     pub(crate) fn local_actions(&self, side: usize) -> Vec<Action> {
-        let local = |action: &&Action| !matches!(action, Action::Send { .. });
+        let local = |action: &&Action| !matches!(action, Action::Peer(_, PeerAction::Send(_)));
         self.sides[side]
             .actions
             .iter()

@@ -7,7 +7,34 @@ impl World {
     pub(super) fn observe(&mut self, side: usize, action: &Action) {
         let before = self.sides[side].entry;
         match action {
-            Action::SetShare {
+            Action::Share(_, action) => self.observe_share(side, action),
+            Action::Move(_, MoveAction::HandOver) => {
+                assert_eq!(before.role, Role::Shadow, "silent first");
+            }
+            Action::Move(_, MoveAction::Resume | MoveAction::ResetUnprotected) => {
+                assert!(self.speaks(side), "only an owner with a lease speaks");
+            }
+            Action::Lease(LeaseAction::KeepVotes { votes }) => {
+                self.sides[side].kept = self.keeps.then(|| votes.clone());
+            }
+            Action::Move(
+                _,
+                MoveAction::CheckFlows { .. } | MoveAction::Ended { .. } | MoveAction::Ask { .. },
+            )
+            | Action::Flow(..)
+            | Action::Twin(..)
+            | Action::Rejoin(..)
+            | Action::Snapshot(..)
+            | Action::Handoff(..)
+            | Action::Lease(LeaseAction::Send { .. })
+            | Action::Peer(..) => {}
+        }
+    }
+
+    fn observe_share(&mut self, side: usize, action: &ShareAction) {
+        let before = self.sides[side].entry;
+        match action {
+            ShareAction::Set {
                 role,
                 epoch,
                 generation,
@@ -22,47 +49,21 @@ impl World {
                 };
                 self.write(side, before, entry);
             }
-            Action::SetExpiry { epoch, expiry, .. } => {
+            ShareAction::SetExpiry { epoch, expiry } => {
                 assert_eq!((before.role, before.epoch), (Role::Owner, *epoch));
                 self.sides[side].entry.expiry = Some(*expiry);
             }
-            Action::KeepVotes { votes } => {
-                self.sides[side].kept = self.keeps.then(|| votes.clone());
+            ShareAction::EndFlows { .. } => {
+                assert_eq!(before.role, Role::None, "sockets end silently");
             }
-            Action::EndFlows { .. } => assert_eq!(before.role, Role::None, "sockets end silently"),
-            Action::HandOver { .. } => assert_eq!(before.role, Role::Shadow, "silent first"),
-            Action::Announce { .. }
-            | Action::Revive { .. }
-            | Action::Resume { .. }
-            | Action::ResetUnprotected { .. } => {
+            ShareAction::Announce | ShareAction::Revive { .. } => {
                 assert!(self.speaks(side), "only an owner with a lease speaks");
             }
-            Action::ReleaseGate { generation, .. } => assert_ne!(before.generation, *generation),
-            Action::Reopen { .. } => {
+            ShareAction::ReleaseGate { generation } => assert_ne!(before.generation, *generation),
+            ShareAction::Reopen => {
                 assert!(before.generation.is_none(), "the standby is out first");
             }
-            Action::CheckFlows { .. }
-            | Action::MoveEnded { .. }
-            | Action::AskMove { .. }
-            | Action::Silence { .. }
-            | Action::UngateFlow { .. }
-            | Action::ResendHandshake { .. }
-            | Action::MarkDemoted { .. }
-            | Action::Compare { .. }
-            | Action::EndTwin { .. }
-            | Action::PokeTwin { .. }
-            | Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::RestoreTwin { .. }
-            | Action::FeedTwin { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Handoff { .. }
-            | Action::AdmitTwin { .. }
-            | Action::SendLease { .. }
-            | Action::Stonith { .. }
-            | Action::Send { .. } => {}
+            ShareAction::Silence => {}
         }
     }
 

@@ -18,8 +18,8 @@ use godwit_core::node::{Resume, ServerExit, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
     Action, Beat, Command, Event, EventKind, Fencing, FlowCheck, FlowEvent, FlowEventKind,
-    FlowPolicy, LeaseConfig, Link, MonoTime, Node, NodeConfig, PeerConfig, PeerId, Power,
-    ShareConfig, StonithFault, VoterMemory,
+    FlowPolicy, LeaseAction, LeaseConfig, Link, MonoTime, MoveAction, Node, NodeConfig, PeerAction,
+    PeerConfig, PeerId, Power, ShareAction, ShareConfig, StonithFault, VoterMemory,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, LeaseDatagram, Message, NodeName,
@@ -119,7 +119,7 @@ pub(crate) struct World {
     pub(crate) failback: Option<Duration>,
     /// What agents have voted for outlives them, but no boot.
     pub(crate) keeps: bool,
-    /// What [`Action::CheckFlows`] finds.
+    /// What [`MoveAction::CheckFlows`] finds.
     pub(crate) flow_check: FlowCheck,
     random: u64,
     last_owner: Epoch,
@@ -553,66 +553,52 @@ impl World {
         while let Some(action) = self.sides[side].node.as_mut().and_then(Node::poll_action) {
             self.observe(side, &action);
             match &action {
-                Action::Send { peer, message } => {
+                Action::Peer(peer, PeerAction::Send(message)) => {
                     let to = other(side, *peer);
                     if self.links.contains(&(side.min(to), side.max(to))) {
                         let parcel = Parcel::Message(side, message.clone());
                         self.wire.push_back((self.step + 1, to, parcel));
                     }
                 }
-                Action::SendLease { peer, datagram } => {
+                Action::Lease(LeaseAction::Send { peer, datagram }) => {
                     let lost = self.draw() % 100 < self.loss;
                     if !lost {
                         let parcel = Parcel::Lease(side, datagram.clone());
                         self.send_datagram(side, other(side, *peer), parcel);
                     }
                 }
-                Action::Stonith { peer } => {
+                Action::Peer(peer, PeerAction::Stonith) => {
                     let target = other(side, *peer);
                     self.switched += 1;
                     self.stonith.push((self.step + STONITH_STEPS, side, target));
                 }
-                Action::CheckFlows { share, .. } => {
+                Action::Move(share, MoveAction::CheckFlows { .. }) => {
                     let (now, check) = (self.now(side), self.flow_check);
                     if let Some(node) = self.sides[side].node.as_mut() {
                         node.handle_flow_check(*share, check, now);
                     }
                 }
-                &Action::AskMove { share, wish } => {
+                &Action::Move(share, MoveAction::Ask { wish }) => {
                     let (to, force) = (wish.to, wish.force);
                     let (now, command) = (self.now(side), Command::Move { share, to, force });
                     if let Some(node) = self.sides[side].node.as_mut() {
                         node.handle_command(command, now);
                     }
                 }
-                Action::KeepVotes { .. }
-                | Action::SetShare { .. }
-                | Action::ResetUnprotected { .. }
-                | Action::HandOver { .. }
-                | Action::Resume { .. }
-                | Action::MoveEnded { .. }
-                | Action::SetExpiry { .. }
-                | Action::Silence { .. }
-                | Action::Reopen { .. }
-                | Action::Announce { .. }
-                | Action::Revive { .. }
-                | Action::ReleaseGate { .. }
-                | Action::UngateFlow { .. }
-                | Action::ResendHandshake { .. }
-                | Action::MarkDemoted { .. }
-                | Action::Compare { .. }
-                | Action::EndTwin { .. }
-                | Action::EndFlows { .. }
-                | Action::PokeTwin { .. }
-                | Action::BeginRejoin { .. }
-                | Action::FeedLog { .. }
-                | Action::ProtectFlow { .. }
-                | Action::RestoreTwin { .. }
-                | Action::FeedTwin { .. }
-                | Action::KeepSnapshot { .. }
-                | Action::SnapshotKept { .. }
-                | Action::Handoff { .. }
-                | Action::AdmitTwin { .. } => {}
+                Action::Move(
+                    _,
+                    MoveAction::ResetUnprotected
+                    | MoveAction::HandOver
+                    | MoveAction::Resume
+                    | MoveAction::Ended { .. },
+                )
+                | Action::Lease(LeaseAction::KeepVotes { .. })
+                | Action::Share(..)
+                | Action::Flow(..)
+                | Action::Twin(..)
+                | Action::Rejoin(..)
+                | Action::Snapshot(..)
+                | Action::Handoff(..) => {}
             }
             self.sides[side].actions.push(action);
         }
@@ -663,10 +649,10 @@ impl World {
         let local = |action: &&Action| {
             !matches!(
                 action,
-                Action::Send { .. }
-                    | Action::SendLease { .. }
-                    | Action::SetExpiry { .. }
-                    | Action::KeepVotes { .. }
+                Action::Peer(_, PeerAction::Send(_))
+                    | Action::Lease(LeaseAction::Send { .. })
+                    | Action::Share(_, ShareAction::SetExpiry { .. })
+                    | Action::Lease(LeaseAction::KeepVotes { .. })
             )
         };
         self.sides[side]

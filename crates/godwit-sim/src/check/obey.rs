@@ -1,6 +1,6 @@
 //! What an agent asks of its data path and of the network.
 
-use godwit_core::{Action, MonoTime};
+use godwit_core::{Action, LeaseAction, MonoTime, MoveAction, PeerAction, ShareAction};
 use godwit_wire::{Epoch, Generation, Role};
 
 use super::Flaw;
@@ -12,33 +12,16 @@ use crate::host::node_of;
 impl Cluster {
     pub(super) fn carry_out(&mut self, node: usize, action: Action) {
         match action {
-            Action::SetShare {
-                role,
-                epoch,
-                generation,
-                expiry,
-                ..
-            } => self.set_share(node, role, (epoch, generation), expiry),
-            Action::SetExpiry { expiry, .. } => self.machine(node).entry.expiry = Some(expiry),
-            Action::Silence { .. } => {
-                self.machine(node).entry.released = Some(self.times.now(node));
-            }
-            Action::Reopen { .. } => self.machine(node).entry.released = None,
-            Action::CheckFlows { .. } => self.machine(node).asked = true,
-            Action::EndFlows { .. } => {
-                if self.owns(node) {
-                    self.violate(|| format!("{node} ends its sockets aloud"));
-                }
-                self.machine(node).entry.sockets = Sockets::None;
-            }
-            Action::SendLease { peer, datagram } => {
+            Action::Share(_, action) => self.obey_share(node, action),
+            Action::Move(_, MoveAction::CheckFlows { .. }) => self.machine(node).asked = true,
+            Action::Lease(LeaseAction::Send { peer, datagram }) => {
                 let to = node_of(node, peer);
                 let machine = self.machine(node);
                 machine.said[to] = datagram.sequence;
                 let item = Item::new(machine.incarnation, What::Lease(datagram));
                 self.put(Self::wire(node, to, false), item);
             }
-            Action::Send { peer, message } => {
+            Action::Peer(peer, PeerAction::Send(message)) => {
                 let to = node_of(node, peer);
                 self.overdo(node, &message);
                 if self.links[node][to] {
@@ -47,33 +30,50 @@ impl Cluster {
                 }
             }
             // Nothing follows from these for roles, leases and stays.
-            Action::KeepVotes { .. }
-            | Action::Announce { .. }
-            | Action::Revive { .. }
-            | Action::ResetUnprotected { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. }
-            | Action::MoveEnded { .. }
-            | Action::AskMove { .. }
-            | Action::ReleaseGate { .. }
-            | Action::UngateFlow { .. }
-            | Action::ResendHandshake { .. }
-            | Action::MarkDemoted { .. }
-            | Action::Compare { .. }
-            | Action::EndTwin { .. }
-            | Action::PokeTwin { .. }
-            | Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::RestoreTwin { .. }
-            | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }
-            | Action::KeepSnapshot { .. }
-            | Action::SnapshotKept { .. }
-            | Action::Handoff { .. }
-            | Action::Stonith { .. } => {}
+            Action::Lease(LeaseAction::KeepVotes { .. })
+            | Action::Move(
+                _,
+                MoveAction::ResetUnprotected
+                | MoveAction::HandOver
+                | MoveAction::Resume
+                | MoveAction::Ended { .. }
+                | MoveAction::Ask { .. },
+            )
+            | Action::Flow(..)
+            | Action::Twin(..)
+            | Action::Rejoin(..)
+            | Action::Snapshot(..)
+            | Action::Handoff(..)
+            | Action::Peer(_, PeerAction::Stonith) => {}
         }
         self.listen();
+    }
+
+    fn obey_share(&mut self, node: usize, action: ShareAction) {
+        match action {
+            ShareAction::Set {
+                role,
+                epoch,
+                generation,
+                expiry,
+                peer: _,
+            } => self.set_share(node, role, (epoch, generation), expiry),
+            ShareAction::SetExpiry { expiry, .. } => self.machine(node).entry.expiry = Some(expiry),
+            ShareAction::Silence => {
+                self.machine(node).entry.released = Some(self.times.now(node));
+            }
+            ShareAction::Reopen => self.machine(node).entry.released = None,
+            ShareAction::EndFlows { .. } => {
+                if self.owns(node) {
+                    self.violate(|| format!("{node} ends its sockets aloud"));
+                }
+                self.machine(node).entry.sockets = Sockets::None;
+            }
+            // As above.
+            ShareAction::Announce
+            | ShareAction::Revive { .. }
+            | ShareAction::ReleaseGate { .. } => {}
+        }
     }
 
     fn set_share(

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use godwit_agent::control::Request;
-use godwit_agent::director::DirectorReport;
+use godwit_agent::directed::DirectorReport;
 use godwit_agent::status::{PeerReport, ServiceReport, Status};
 
 use crate::agent_socket::AgentSocket;

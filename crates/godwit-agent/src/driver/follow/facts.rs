@@ -8,7 +8,7 @@ use godwit_core::MonoTime;
 use godwit_core::fitness::Consequence;
 use godwit_sock::Device;
 
-use crate::surroundings::{Look, Wrong};
+use crate::facts::{Look, Wrong};
 
 /// The source, in [`Look`].
 pub(super) const SOURCE: &str = "link";

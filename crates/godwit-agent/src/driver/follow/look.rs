@@ -15,8 +15,8 @@ use super::link::Link;
 use super::{Follower, facts};
 use crate::doctor::{self, LiveHost};
 use crate::driver::addresses::{announcements, home};
+use crate::facts::Look;
 use crate::input::{DriverGone, Input};
-use crate::surroundings::Look;
 
 /// So often within that time Godwit's programs go to the head of their chains.
 const ATTEMPTS: usize = 5;

@@ -34,9 +34,9 @@ use crate::clock;
 use crate::config::Config;
 use crate::descriptors::Sight;
 use crate::doctor::Scope;
+use crate::facts::Look;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::{Urgency, prefer};
-use crate::surroundings::Look;
 
 use facts::Found;
 use link::Link;

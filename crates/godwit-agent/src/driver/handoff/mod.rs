@@ -15,32 +15,28 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use godwit_bpf::{
-    FlowTable, HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, Whereabouts,
-};
-use godwit_core::handoff::{Order, Place, Written};
-use godwit_core::node::{HandoffReport, HandoffWork};
-use godwit_core::{MonoTime, PeerId};
+use godwit_bpf::{FlowTable, KernelView};
+use godwit_core::handoff::Written;
 use godwit_sock::{Destroyer, HoldTun, Holders};
-use godwit_wire::{Endpoint, FlowId, HandoffId, HandoffRefusal, MacAddr, Role, ShareId};
-use thiserror::Error;
+use godwit_wire::{Endpoint, FlowId, ShareId};
 
-use super::Driver;
 use super::follow::Place as Stand;
 use crate::apps::{Apps, Bell};
 use crate::clock;
 use crate::config::Config;
 use crate::events::EventLog;
-use crate::flows::{FlowStateName, Handed};
 use crate::input::Inbox;
 use crate::peers::PeerSender;
 
 mod arriving;
+mod asked;
 mod debts;
 mod departing;
+mod error;
 mod forwarding;
 mod leaving;
 mod newborn;
+mod orders;
 mod places;
 mod queued;
 mod returning;
@@ -50,29 +46,16 @@ mod wishes;
 mod words;
 mod worker;
 
+pub use error::HandoffStartError;
 pub(super) use newborn::Newborns;
-pub use wishes::FlowWish;
 pub(super) use wishes::Wishes;
 
 use departing::Departures;
 use forwarding::Forwarding;
 use places::Places;
-use returning::Return;
 use waiting::Waiting;
 use words::Words;
 use worker::{Errand, Job, Worker};
-
-/// Why connections can't move one by one on this machine.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum HandoffStartError {
-    /// Sockets can't be looked into.
-    #[error(transparent)]
-    View(#[from] KernelViewError),
-    /// Packets can't be held.
-    #[error("can't make a tun device (/dev/net/tun)")]
-    Tun(#[source] io::Error),
-}
 
 /// What is made while the agent may still make it.
 #[derive(Debug)]
@@ -233,204 +216,5 @@ impl Handoffs {
             tracing::error!("the thread that moves connections has died");
         }
         kit.ok()
-    }
-}
-
-impl Driver {
-    pub(super) fn work_on_handoff(&mut self, share: ShareId, work: HandoffWork) {
-        match work {
-            HandoffWork::Obey { order, written } => self.obey(share, order, written.as_ref()),
-            HandoffWork::State { id, part } => self.give_job(share, Job::Part(id, part)),
-            HandoffWork::Held { flow, packet } => {
-                self.give_job(share, Job::PutBack(flow, packet));
-            }
-            HandoffWork::Ended { flow, outcome } => self.end_wishes(flow, outcome),
-        }
-    }
-
-    fn give_job(&self, share: ShareId, job: Job) {
-        if let Some(handoffs) = &self.handoffs {
-            handoffs.give(share, job);
-        }
-    }
-
-    /// First it is written down, then it is done.
-    fn obey(&mut self, share: ShareId, order: Order, written: Option<&Written>) {
-        if let Some(handoffs) = &self.handoffs {
-            handoffs.note(order.flow(), written);
-        }
-        let refused = |driver: &mut Self, report| {
-            let now = clock::now();
-            driver.node.handle_handoff_report(share, report, now);
-        };
-        match order {
-            Order::Hold { id, from } => match self.hold_refusal(share, id) {
-                Some(reason) => refused(self, HandoffReport::Held(id, Err(reason))),
-                None => self.give_job(share, Job::Hold(id, self.shares.mac(from))),
-            },
-            Order::Freeze { id, to } => match self.shares.mac(to) {
-                Some(at) => {
-                    let iss = self.flow(id.flow).map(|flow| flow.iss);
-                    self.give_job(share, Job::Freeze(id, (to, at), iss));
-                }
-                None => {
-                    let reason = HandoffRefusal::WrongService;
-                    refused(self, HandoffReport::Frozen(id, Err(reason)));
-                }
-            },
-            // The state, which the worker has sent by now: the other words are messages.
-            Order::Say { .. } => {}
-            Order::Restore(id) => self.give_job(share, Job::Restore(id)),
-            Order::Commit { .. } => {}
-            Order::Place(id) => self.give_job(share, Job::Place(id)),
-            Order::Thaw(id) | Order::Reclaim(id) => {
-                self.give_job(share, Job::Thaw(id.flow));
-            }
-            Order::Lose(id) => self.give_job(share, Job::Lose(id.flow)),
-            Order::Release(id) => {
-                self.give(share, id.flow, FlowOrder::Forget);
-                self.give_job(share, Job::Release(id.flow));
-            }
-            Order::Discard { id, from, moved } => {
-                let away = moved.and_then(|to| self.shares.mac(to));
-                let to = Some(from);
-                self.give_job(share, Job::Discard(id, Return { to, away }));
-            }
-            Order::Forget(flow) => self.give_job(share, Job::Forget(flow)),
-            Order::Look { id, from } => self.give_job(share, Job::Look(id, from)),
-        }
-    }
-
-    /// Why a connection can't come, as far as this thread knows.
-    fn hold_refusal(&self, share: ShareId, id: HandoffId) -> Option<HandoffRefusal> {
-        let service = id.flow.key.service;
-        let ours = shares(&self.config).get(&service) == Some(&share);
-        let entry = self.shares.get(share).map(|share| share.entry.role);
-        match (ours, entry) {
-            (false, _) | (_, None) => Some(HandoffRefusal::WrongService),
-            (true, Some(Role::Owner)) => None,
-            (true, Some(_)) => Some(HandoffRefusal::NotInForce),
-        }
-    }
-
-    /// What an earlier agent has left: the core hears what was decided, and what was
-    /// not is undone.
-    pub(super) fn resume_handoffs(&mut self, now: MonoTime) {
-        let Some(handoffs) = &self.handoffs else {
-            return;
-        };
-        let shares = shares(&self.config);
-        for entry in handoffs.places.all() {
-            let Some(share) = shares.get(&entry.flow.key.service) else {
-                // Of a service that is not in the file any more: nobody looks for it.
-                handoffs.places.remove(entry.flow);
-                continue;
-            };
-            let (flow, share) = (entry.flow, *share);
-            let written = places::written(&entry.note);
-            let is_held = matches!(entry.whereabouts, Whereabouts::Held { .. });
-            // It was in the agent's hands, between its queue and its queue.
-            let is_lost = is_held && self.was_given_back(flow, &written);
-            // What was held otherwise has said nothing here, and its socket has ended with
-            // the agent that had made it: its origin may have it back.
-            if !is_held || is_lost || written.place != Place::Here {
-                let resumed = HandoffReport::Resumed(flow, written);
-                self.node.handle_handoff_report(share, resumed, now);
-            }
-            let decided_away = match written.place {
-                Place::Committed { to, .. } | Place::Moved { to, .. } => Some(to),
-                Place::Elsewhere | Place::Here => None,
-            };
-            let epoch = written.spent;
-            match (entry.whereabouts, decided_away) {
-                (Whereabouts::Held { .. }, _) if is_lost => {
-                    self.give_job(share, Job::EndHalfBorn(flow));
-                }
-                (Whereabouts::Held { .. }, away) => {
-                    let away = away.and_then(|to| self.shares.mac(to));
-                    // Who was about to give it away nobody has written down.
-                    let how = Return { to: None, away };
-                    self.give_job(share, Job::Discard(HandoffId { flow, epoch }, how));
-                }
-                (Whereabouts::Away { .. }, None) => self.give_job(share, Job::Thaw(flow)),
-                // The last agent may have died before it had ended its socket.
-                (Whereabouts::Away { .. }, Some(_))
-                    if matches!(written.place, Place::Moved { .. }) =>
-                {
-                    self.give_job(share, Job::Release(flow));
-                }
-                (Whereabouts::Born { .. }, _) => self.give_job(share, Job::EndHalfBorn(flow)),
-                (Whereabouts::Away { .. }, Some(_)) | (Whereabouts::Here, _) => {}
-            }
-        }
-    }
-
-    /// Of one that is held: whether it was this node's, by its handshake or because it
-    /// came and that was heard of, and not about to come.
-    fn was_given_back(&self, flow: FlowId, written: &Written) -> bool {
-        match (written.place, written.arrival) {
-            (Place::Here, Some(arrival)) => arrival.settled,
-            (Place::Elsewhere, None) => self.flow(flow).is_some(),
-            (Place::Here | Place::Elsewhere, _)
-            | (Place::Committed { .. } | Place::Moved { .. }, _) => false,
-        }
-    }
-
-    /// Connections that were handed over, for people.
-    pub(super) fn handed(&self) -> Vec<(ShareId, Handed)> {
-        let entries = self.handoffs.as_ref().map(|it| it.places.all());
-        let shares = shares(&self.config);
-        let name = |to: PeerId| {
-            let peer = self.config.others().nth(usize::from(to.0));
-            peer.map(|peer| peer.name.to_string())
-        };
-        let handed = |entry: HandoffEntry| {
-            let share = *shares.get(&entry.flow.key.service)?;
-            let at = match places::written(&entry.note).place {
-                Place::Moved { to, .. } | Place::Committed { to, .. } => name(to),
-                Place::Elsewhere | Place::Here => None,
-            };
-            let handed = Handed {
-                flow: entry.flow.key,
-                state: match entry.whereabouts {
-                    Whereabouts::Held { .. } | Whereabouts::Born { .. } => FlowStateName::Coming,
-                    Whereabouts::Away { .. } => FlowStateName::Away,
-                    Whereabouts::Here => FlowStateName::Here,
-                },
-                at,
-                heard: entry.heard.map(MonoTime::from_nanos),
-            };
-            Some((share, handed))
-        };
-        entries
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(handed)
-            .collect()
-    }
-
-    /// After the last words: nothing is left half-way.
-    pub(super) fn end_handoffs(&mut self) -> Option<Kit> {
-        self.handoffs.take().and_then(Handoffs::end)
-    }
-
-    /// A peer may be elsewhere on the link: what is forwarded to it follows.
-    pub(super) fn follow_peer(&self, peer: PeerId, mac: MacAddr) {
-        let Some(handoffs) = &self.handoffs else {
-            return;
-        };
-        for entry in handoffs.places.all() {
-            let to = match places::written(&entry.note).place {
-                Place::Committed { to, .. } | Place::Moved { to, .. } => to,
-                Place::Elsewhere | Place::Here => continue,
-            };
-            if to == peer
-                && let Whereabouts::Away { to: known, .. } = entry.whereabouts
-                && known != mac
-                && let Err(error) = handoffs.places.away_again(entry.flow, mac)
-            {
-                tracing::error!(flow = %entry.flow.key, error = %error, "not forwarded");
-            }
-        }
     }
 }

@@ -1,235 +1,28 @@
 //! Who wants which connections to go to another server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use godwit_bpf::{Phase, Whereabouts};
 use godwit_core::handoff::{Course, HandoffError};
-use godwit_core::{Command, MonoTime, PeerId};
-use godwit_wire::{FlowId, ShareId};
+use godwit_wire::FlowId;
 use tokio::sync::oneshot;
 
-use crate::config::ServiceConfig;
-use crate::driver::Driver;
-use crate::moves::{
-    FLOWS_SCHEMA, FlowMoves, FlowStayed, MoveRefused, MoveSteps, MovedFlow, Selection,
-};
-use crate::status::ms;
-
-/// What somebody wants to be moved.
-#[derive(Debug)]
-pub struct FlowWish {
-    /// Which connections.
-    pub which: Selection,
-    /// Name of the node that is to have them.
-    pub to: String,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Result<FlowMoves, MoveRefused>>,
-}
+use crate::clock::ms;
+use crate::moves::{FlowMoves, FlowStayed, MoveRefused, MoveSteps, MovedFlow};
 
 /// Those who wait.
 #[derive(Debug, Default)]
-pub(in crate::driver) struct Wishes(Vec<Asker>);
+pub(in crate::driver) struct Wishes(pub(super) Vec<Asker>);
 
 /// Answered when the last of its connections has moved or has not.
 #[derive(Debug)]
-struct Asker {
-    waits: BTreeSet<FlowId>,
-    report: FlowMoves,
-    reply: oneshot::Sender<Result<FlowMoves, MoveRefused>>,
-}
-
-impl Driver {
-    pub(in crate::driver) fn start_flow_moves(&mut self, wish: FlowWish, now: MonoTime) {
-        let (share, to, flows) = match self.select(&wish) {
-            Ok(selected) => selected,
-            // Whoever asked may have gone.
-            Err(refused) => return drop(wish.reply.send(Err(refused))),
-        };
-        let parties = self.parties(share, &flows);
-        let asker = Asker {
-            waits: parties.iter().flatten().copied().collect(),
-            report: FlowMoves {
-                schema: FLOWS_SCHEMA.into(),
-                from: self.config.node.name.to_string(),
-                to: wish.to,
-                moved: Vec::new(),
-                stayed: Vec::new(),
-            },
-            reply: wish.reply,
-        };
-        if asker.waits.is_empty() {
-            return asker.answer();
-        }
-        self.wishes.0.push(asker);
-        for flows in parties {
-            if flows.len() > 1 {
-                let keys: Vec<_> = flows.iter().map(|flow| flow.key).collect();
-                self.apps.form_party(&keys);
-            }
-            let command = Command::MoveFlows { share, flows, to };
-            self.node.handle_command(command, now);
-        }
-    }
-
-    /// A connection has gone, or has not.
-    pub(in crate::driver) fn end_wishes(
-        &mut self,
-        flow: FlowId,
-        outcome: Result<Course, HandoffError>,
-    ) {
-        self.apps.leave_party(flow.key);
-        for mut asker in std::mem::take(&mut self.wishes.0) {
-            if asker.waits.remove(&flow) {
-                asker.note(flow, outcome);
-            }
-            if asker.waits.is_empty() {
-                asker.answer();
-            } else {
-                self.wishes.0.push(asker);
-            }
-        }
-    }
-
-    fn select(&self, wish: &FlowWish) -> Result<(ShareId, PeerId, Vec<FlowId>), MoveRefused> {
-        let to = self.target(&wish.to)?;
-        let (share, service, flows) = match &wish.which {
-            Selection::Flow(name) => {
-                let found = self.moving_shares().find_map(|(share, service)| {
-                    let flows = self.flows_of(share);
-                    let found = flows
-                        .into_iter()
-                        .find(|flow| flow.key.to_string() == *name)?;
-                    Some((share, service, vec![found]))
-                });
-                found.ok_or_else(|| self.no_such_flow(name))?
-            }
-            Selection::Some(service, part) => {
-                let mut shares = self.moving_shares();
-                let found = shares.find(|(_, config)| config.name.as_str() == service);
-                let (share, config) = found.ok_or_else(|| self.no_such_service(service))?;
-                let mut flows = self.flows_of(share);
-                let count = part.of(flows.len());
-                flows.truncate(count);
-                (share, config, flows)
-            }
-        };
-        let name = self
-            .config
-            .others()
-            .nth(usize::from(to.0))
-            .map(|peer| peer.name);
-        if !name.is_some_and(|name| service.has_member(name)) {
-            let sentence = format!(
-                "node {} is not a server of service {}",
-                wish.to, service.name
-            );
-            return Err(refused("not_a_member", sentence));
-        }
-        Ok((share, to, flows))
-    }
-
-    /// What goes together: with each of `flows` the others of its session, chosen or
-    /// not. One of another service is in their way, as no handoff has both.
-    fn parties(&self, share: ShareId, flows: &[FlowId]) -> Vec<Vec<FlowId>> {
-        let alone = |flow: &FlowId| vec![*flow];
-        let sessions = self.apps.sessions();
-        if sessions.is_empty() {
-            return flows.iter().map(alone).collect();
-        }
-        let here: BTreeMap<_, _> = self
-            .flows_of(share)
-            .into_iter()
-            .map(|flow| (flow.key, flow))
-            .collect();
-        let (mut parties, mut placed) = (Vec::new(), BTreeSet::new());
-        for flow in flows {
-            let session = sessions.iter().find(|it| it.contains(&flow.key));
-            let party: Vec<_> = match session {
-                Some(keys) => keys
-                    .iter()
-                    .filter_map(|key| here.get(key))
-                    .copied()
-                    .collect(),
-                None => alone(flow),
-            };
-            if placed.insert(*flow) {
-                placed.extend(&party);
-                parties.push(party);
-            }
-        }
-        parties
-    }
-
-    fn target(&self, name: &str) -> Result<PeerId, MoveRefused> {
-        if name == self.config.node.name.as_str() {
-            let sentence = "the connections are looked for on this node, and are here already";
-            return Err(refused("already_there", sentence.into()));
-        }
-        let others = self.config.others().map(|peer| peer.name);
-        let found = others.zip(0..).find(|(other, _)| other.as_str() == name);
-        found
-            .map(|(_, id)| PeerId(id))
-            .ok_or_else(|| refused("unknown_node", format!("there is no node {name:?}")))
-    }
-
-    fn moving_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
-        self.config.own_shares().filter(|(_, it)| it.moves())
-    }
-
-    /// The connections that this node has, those that came from elsewhere first.
-    fn flows_of(&self, share: ShareId) -> Vec<FlowId> {
-        let ours = super::shares(&self.config);
-        let entries = self.handoffs.as_ref().map(|it| it.places.all());
-        let (mut flows, mut placed) = (Vec::new(), BTreeSet::new());
-        for entry in entries.unwrap_or_default() {
-            placed.insert(entry.flow.key);
-            if entry.whereabouts == Whereabouts::Here
-                && ours.get(&entry.flow.key.service) == Some(&share)
-            {
-                flows.push(entry.flow);
-            }
-        }
-        let scanned = self.datapath.flows.for_each(|flow| {
-            let is_ours = flow.share == share && flow.phase != Phase::Ended;
-            if is_ours && !placed.contains(&flow.id.key) {
-                flows.push(flow.id);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows to move");
-        }
-        flows
-    }
-
-    fn no_such_flow(&self, name: &str) -> MoveRefused {
-        let twins = self.config.own_shares().any(|(_, it)| !it.moves());
-        let hint = if twins {
-            "; connections of services with twins move together (--service)"
-        } else {
-            ""
-        };
-        refused(
-            "unknown_flow",
-            format!("this node has no connection {name:?} that moves by itself{hint}"),
-        )
-    }
-
-    fn no_such_service(&self, name: &str) -> MoveRefused {
-        let sentence = if self
-            .config
-            .own_shares()
-            .any(|(_, it)| it.name.as_str() == name)
-        {
-            format!("connections of service {name} have twins and move together")
-        } else {
-            format!("this node serves no service {name:?}")
-        };
-        refused("unknown_service", sentence)
-    }
+pub(super) struct Asker {
+    pub(super) waits: BTreeSet<FlowId>,
+    pub(super) report: FlowMoves,
+    pub(super) reply: oneshot::Sender<Result<FlowMoves, MoveRefused>>,
 }
 
 impl Asker {
-    fn note(&mut self, flow: FlowId, outcome: Result<Course, HandoffError>) {
+    pub(super) fn note(&mut self, flow: FlowId, outcome: Result<Course, HandoffError>) {
         let flow = flow.key.to_string();
         match outcome {
             Ok(course) => self.report.moved.push(MovedFlow {
@@ -244,12 +37,8 @@ impl Asker {
         }
     }
 
-    fn answer(self) {
+    pub(super) fn answer(self) {
         // Whoever asked may have gone.
         let _ = self.reply.send(Ok(self.report));
     }
-}
-
-fn refused(reason: &'static str, sentence: String) -> MoveRefused {
-    MoveRefused { reason, sentence }
 }

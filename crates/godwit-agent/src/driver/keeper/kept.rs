@@ -5,7 +5,9 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use godwit_bpf::FlowState;
 use godwit_core::MonoTime;
+use godwit_core::snapshot::exports::since;
 use godwit_core::snapshot::parcel::Parcel;
 use godwit_sock::StreamPosition;
 use godwit_wire::app::{Carried, SnapshotPlace};
@@ -228,6 +230,12 @@ fn ahead(place: u64, origin: u32, stands: u64) -> Option<u64> {
     let here = origin.wrapping_add(low(stands));
     let there = SeqNumber(low(place));
     there.checked_distance(SeqNumber(here)).map(u64::from)
+}
+
+/// Where a socket was made: bytes of both streams that were before it, modulo 2^32. A
+/// server counts from there, others from the connection's first byte.
+pub(in crate::driver) fn origin(flow: &FlowState) -> (u32, u32) {
+    since((flow.id.irs, flow.iss), (flow.birth, flow.birth_ack))
 }
 
 /// Whether a socket that was made there was made at that snapshot.

@@ -38,7 +38,7 @@ use crate::config::Config;
 use crate::events::EventLog;
 use crate::input::Inbox;
 
-pub(super) use kept::is_origin;
+pub(super) use kept::{is_origin, origin};
 pub(super) use perch::Perches;
 
 use worker::Worker;

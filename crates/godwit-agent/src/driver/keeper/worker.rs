@@ -16,9 +16,8 @@ use godwit_wire::app::Carried;
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::exports::origin;
 use super::super::twins::note;
-use super::kept::{Kept, Progress, is_origin};
+use super::kept::{Kept, Progress, is_origin, origin};
 use super::perch::Perches;
 use super::{Job, Means};
 use crate::clock;

@@ -9,11 +9,11 @@ use godwit_wire::{
 };
 
 use super::*;
-use crate::Action;
 use crate::lease::voters_digest;
 use crate::node::{
     Beat, EventKind, Fencing, FlowPolicy, LeaseConfig, Link, NodeConfig, PeerConfig, ShareConfig,
 };
+use crate::{Action, LeaseAction};
 
 const A: PeerId = PeerId(0);
 const B: PeerId = PeerId(1);
@@ -117,7 +117,7 @@ impl Voter {
         self.node.handle_lease(peer, &datagram, ms(at));
         let mut answer = None;
         while let Some(action) = self.node.poll_action() {
-            if let Action::SendLease { peer: to, datagram } = action {
+            if let Action::Lease(LeaseAction::Send { peer: to, datagram }) = action {
                 assert_eq!(to, peer);
                 answer = datagram.messages.into_iter().next();
             }

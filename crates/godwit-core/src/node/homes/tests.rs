@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use godwit_wire::{
     Epoch, Generation, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, Role, ShareClaim, Standing,
+    Message, NodeName, Role, ShareClaim, ShareId, Standing,
 };
 
 use super::*;
 use crate::PeerId;
 use crate::lease::voters_digest;
 use crate::node::{
-    Action, Beat, Fencing, FlowPolicy, LeaseConfig, Link, PeerConfig, Resume, ShareConfig,
+    Action, Beat, Fencing, FlowPolicy, LeaseAction, LeaseConfig, Link, NodeConfig, PeerConfig,
+    Resume, ShareConfig,
 };
 
 const A: PeerId = PeerId(0);
@@ -155,7 +156,7 @@ impl Talk {
         let actions = std::iter::from_fn(|| self.node.poll_action());
         let mut requests = Vec::new();
         for action in actions {
-            if let Action::SendLease { peer, datagram } = action
+            if let Action::Lease(LeaseAction::Send { peer, datagram }) = action
                 && peer == by
             {
                 requests.extend(datagram.messages.into_iter().filter_map(Request::of));

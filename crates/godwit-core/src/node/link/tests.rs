@@ -1,5 +1,5 @@
 use super::super::tests::{PEER, actions, config, hello, ms};
-use super::super::{Action, Side};
+use super::super::{Action, PeerAction, Side};
 use super::*;
 
 /// The next life of `a` has no link to `b`: `b` hears of it from the one that ends.
@@ -21,10 +21,7 @@ fn who_is_not_in_the_next_file_is_told_before_the_goodbye() {
         let mut node = greeted(version);
         node.take_leave(&[], |_| stays);
         let message = Message::ConfigLines(Vec::new());
-        actions(&mut node).contains(&Action::Send {
-            peer: PEER,
-            message,
-        })
+        actions(&mut node).contains(&Action::Peer(PEER, PeerAction::Send(message)))
     };
     assert!(told(2, false));
     assert!(!told(2, true), "its next hello tells");

@@ -13,11 +13,12 @@ use godwit_core::detector::State;
 use godwit_core::{Beat, MonoTime, PeerId, PeerStatus, Power};
 use godwit_wire::{Epoch, Heartbeat, MacAddr, NodeName, Role, ShareId, node_id};
 
-use super::Driver;
+use super::super::ground::Ground;
+use super::super::pauses::is_paused;
+use super::super::unreached::Unreached;
 use super::paths::Paths;
-use super::pauses::is_paused;
-use super::unreached::Unreached;
 use crate::config::{Config, RuleConfig};
+use crate::tagging::Tagging;
 
 /// The services whose requests have rules, of which this node has a share.
 #[derive(Debug, Default)]
@@ -262,27 +263,25 @@ fn mate(serves: bool, (liveness, power): (State, Power), mac: MacAddr) -> Mate {
     }
 }
 
-impl Driver {
+impl Placing {
     /// Keeps the data path's picture of the other servers up to date.
-    pub(super) fn place(&mut self, now: MonoTime) {
-        if self.placing.placed.is_empty() || now < self.placing.again {
+    pub(super) fn place(&mut self, ground: &Ground, tagging: &Tagging, now: MonoTime) {
+        if self.placed.is_empty() || now < self.again {
             return;
         }
-        let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
-        let macs = self.placing.all_macs();
-        let link = (&self.frames, &self.datapath.placing, &self.tagging);
-        self.placing.paths.prove((self.mac, &macs), link, now);
-        let shares = &self.shares;
+        let peers = (0..).map(PeerId).zip(ground.node.peer_status()).collect();
+        let macs = self.all_macs();
+        let link = (&ground.voice.frames, &ground.datapath.placing, tagging);
+        self.paths.prove((ground.voice.mac, &macs), link, now);
+        let shares = &ground.shares;
         let owns = |share| {
             let share = shares.get(share);
             share.is_some_and(|share| share.entry.role == Role::Owner)
         };
         let mac = |peer| shares.mac(peer);
-        let written = self
-            .placing
-            .refresh(&peers, (mac, owns), &self.datapath.placing);
+        let written = self.refresh(&peers, (mac, owns), &ground.datapath.placing);
         if let Err(error) = written {
-            self.placing.again = now.saturating_add(PAUSE);
+            self.again = now.saturating_add(PAUSE);
             tracing::error!(error = %error, "where requests are served best can't be written");
         }
     }

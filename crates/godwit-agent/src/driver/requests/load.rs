@@ -19,9 +19,11 @@ use godwit_core::MonoTime;
 use godwit_sock::Listeners;
 use godwit_wire::{Endpoint, EthernetHeader, MacAddr, ShareId, TagKind, tag_of};
 
-use super::Driver;
+use super::super::ground::Ground;
+use super::placing::Placing;
 use super::stalls::Stalls;
 use crate::config::{Config, PolicyConfig};
+use crate::tagging::Tagging;
 
 /// How often it is measured. The data path believes a load for ten times as long.
 const TICK: Duration = Duration::from_millis(50);
@@ -76,7 +78,7 @@ impl Loads {
         }
     }
 
-    /// When [`Driver::weigh`] wants to be called.
+    /// When [`Loads::weigh`] wants to be called.
     pub(super) fn due(&self) -> Option<MonoTime> {
         (!self.services.is_empty()).then_some(self.due)
     }
@@ -106,12 +108,17 @@ impl Weighed {
     }
 }
 
-impl Driver {
+impl Loads {
     /// Measures, writes down and tells the load of the services.
-    pub(super) fn weigh(&mut self, now: MonoTime) {
-        self.loads.due = now.saturating_add(TICK);
-        let paused: BTreeSet<_> = self.node.pauses().collect();
-        for service in &mut self.loads.services {
+    pub(super) fn weigh(
+        &mut self,
+        ground: &Ground,
+        (placing, tagging): (&Placing, &Tagging),
+        now: MonoTime,
+    ) {
+        self.due = now.saturating_add(TICK);
+        let paused: BTreeSet<_> = ground.node.pauses().collect();
+        for service in &mut self.services {
             let load = match service.measure(now) {
                 // Its clients wait, however few they are.
                 _ if paused.contains(&service.share) => 100,
@@ -125,19 +132,19 @@ impl Driver {
                 margin: service.policy.margin,
                 program: service.program,
             };
-            if let Err(error) = self.datapath.steering.set(service.share, steering) {
+            if let Err(error) = ground.datapath.steering.set(service.share, steering) {
                 tracing::error!(error = %error, "where connections begin can't be written");
             }
             let Some(address) = service.addresses.first() else {
                 continue;
             };
             let order = u64::try_from(now.since(MonoTime::ZERO).as_nanos()).unwrap_or(u64::MAX);
-            for mac in self.placing.macs(service.share) {
-                let mut frame = note(mac, self.mac, load, *address);
-                if let Some(key) = self.tagging.key_for(mac) {
+            for mac in placing.macs(service.share) {
+                let mut frame = note(mac, ground.voice.mac, load, *address);
+                if let Some(key) = tagging.key_for(mac) {
                     prove(&mut frame, order, key);
                 }
-                let told = self.frames.send(&frame);
+                let told = ground.voice.frames.send(&frame);
                 if let Err(error) = told {
                     tracing::debug!(error = %error, "a server does not hear of our load");
                 }

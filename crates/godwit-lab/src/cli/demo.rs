@@ -1,6 +1,6 @@
 //! `godwit demo`: see it work, in network namespaces of its own.
 
-use godwit_lab::demo::{self, DemoOptions};
+use crate::demo::{self, DemoOptions};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

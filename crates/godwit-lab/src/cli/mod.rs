@@ -1,7 +1,6 @@
 //! `godwit-lab`, which `godwit demo`, `bench` and `chaos` run: clusters in network namespaces.
 //!
 //! A file per subcommand; each parses its arguments and calls the library.
-#![forbid(unsafe_code)]
 
 mod app;
 mod bench;
@@ -12,7 +11,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// The version of the `godwit` that runs this program.
 const CALLER: &str = "GODWIT_LAB_CALLER";
@@ -43,15 +42,21 @@ enum Command {
     App(app::Args),
 }
 
-fn main() -> ExitCode {
-    run(&Cli::parse().command).unwrap_or_else(|error| {
+/// What the program can be told.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// The program.
+pub fn run() -> ExitCode {
+    carry_out(&Cli::parse().command).unwrap_or_else(|error| {
         // Nobody may be listening any more; the exit code says it too.
         let _ = writeln!(io::stderr(), "godwit-lab: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn run(command: &Command) -> anyhow::Result<ExitCode> {
+fn carry_out(command: &Command) -> anyhow::Result<ExitCode> {
     if !matches!(command, Command::App(_)) {
         of_one_build()?;
     }

@@ -9,6 +9,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    godwit_lab::apps::command::run(&args.args)?;
+    crate::apps::command::run(&args.args)?;
     Ok(true)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_lab::chaos::{self, ChaosOptions};
+use crate::chaos::{self, ChaosOptions};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -9,7 +9,8 @@ use godwit_core::PeerId;
 use godwit_core::question::{Route, Settling, settle};
 use godwit_wire::{FlowId, Message, QuestionWord};
 
-use super::Driver;
+use super::super::ground::Ground;
+use super::placing::Placing;
 
 /// Questions that the data path has reported, and that may still be open.
 #[derive(Debug, Default)]
@@ -37,38 +38,39 @@ impl Questions {
     }
 }
 
-impl Driver {
+impl Questions {
     /// A question of ours has no answer.
-    pub(super) fn ask_after(&mut self, question: Unanswered) {
-        let Some(peer) = self.placing.whom(question.share, question.node) else {
+    pub(super) fn ask_after(&mut self, ground: &Ground, placing: &Placing, question: Unanswered) {
+        let Some(peer) = placing.whom(question.share, question.node) else {
             return;
         };
-        self.questions.note(peer, question);
+        self.note(peer, question);
         let message = Message::Question {
             flow: question.flow,
             number: question.number,
             word: QuestionWord::Settle,
         };
         // The data path reminds us while it is open.
-        if let Err(error) = self.peers.send(peer, message) {
+        if let Err(error) = ground.peers.send(peer, message) {
             tracing::debug!(%error, flow = %question.flow.key, "a question can't be settled yet");
         }
     }
 
     /// A peer speaks of a question: of its own, or of one of ours.
-    pub(super) fn hear_of_question(
+    pub(super) fn hear(
         &mut self,
+        ground: &Ground,
         peer: PeerId,
         (flow, number): (FlowId, u32),
         word: QuestionWord,
     ) {
         if word == QuestionWord::Settle {
-            return self.rule_out(peer, flow, number);
+            return rule_out(ground, peer, flow, number);
         }
-        let Some(question) = self.questions.take(peer, flow, number) else {
+        let Some(question) = self.take(peer, flow, number) else {
             return;
         };
-        let kept = match self.datapath.questions.get(&question) {
+        let kept = match ground.datapath.questions.get(&question) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
             Err(error) => {
@@ -76,44 +78,55 @@ impl Driver {
                 return;
             }
         };
-        self.carry_out_settling(&question, &kept, word);
+        carry_out_settling(ground, &question, &kept, word);
     }
+}
 
-    fn carry_out_settling(&self, question: &Unanswered, kept: &KeptQuestion, word: QuestionWord) {
-        let route = if kept.by_way {
-            Route::ByStandby
-        } else {
-            Route::Direct
-        };
-        let settling = settle(word, route);
-        let sent = match settling {
-            Settling::TakeBack => self.settled.send(&kept.answer(self.mac, false)),
-            Settling::LetGo => self.settled.send(&kept.answer(self.mac, true)),
-            Settling::PutAgain => self.frames.send(kept.frame()),
-            Settling::Wait | Settling::Ignore => return,
-        };
-        let flow = question.flow.key;
-        match sent {
-            Ok(()) => tracing::debug!(%flow, ?settling, "a question was settled by the agents"),
-            Err(error) => tracing::warn!(%flow, %error, "what was settled can't be carried out"),
-        }
+fn carry_out_settling(
+    ground: &Ground,
+    question: &Unanswered,
+    kept: &KeptQuestion,
+    word: QuestionWord,
+) {
+    let route = if kept.by_way {
+        Route::ByStandby
+    } else {
+        Route::Direct
+    };
+    let settling = settle(word, route);
+    let sent = match settling {
+        Settling::TakeBack => ground
+            .voice
+            .settled
+            .send(&kept.answer(ground.voice.mac, false)),
+        Settling::LetGo => ground
+            .voice
+            .settled
+            .send(&kept.answer(ground.voice.mac, true)),
+        Settling::PutAgain => ground.voice.frames.send(kept.frame()),
+        Settling::Wait | Settling::Ignore => return,
+    };
+    let flow = question.flow.key;
+    match sent {
+        Ok(()) => tracing::debug!(%flow, ?settling, "a question was settled by the agents"),
+        Err(error) => tracing::warn!(%flow, %error, "what was settled can't be carried out"),
     }
+}
 
-    /// A peer has offered us a connection, and has no answer.
-    fn rule_out(&mut self, peer: PeerId, flow: FlowId, number: u32) {
-        let word = match self.datapath.orders.settle(flow, number) {
-            Ok(Settlement::Never) => QuestionWord::Never,
-            Ok(Settlement::Has) => QuestionWord::Has,
-            Ok(Settlement::Later) => QuestionWord::Later,
-            Err(error) => {
-                tracing::error!(%error, "a question can't be ruled out");
-                return;
-            }
-        };
-        let answer = Message::Question { flow, number, word };
-        if let Err(error) = self.peers.send(peer, answer) {
-            tracing::debug!(%error, flow = %flow.key, "a question is not answered");
+/// A peer has offered us a connection, and has no answer.
+fn rule_out(ground: &Ground, peer: PeerId, flow: FlowId, number: u32) {
+    let word = match ground.datapath.orders.settle(flow, number) {
+        Ok(Settlement::Never) => QuestionWord::Never,
+        Ok(Settlement::Has) => QuestionWord::Has,
+        Ok(Settlement::Later) => QuestionWord::Later,
+        Err(error) => {
+            tracing::error!(%error, "a question can't be ruled out");
+            return;
         }
+    };
+    let answer = Message::Question { flow, number, word };
+    if let Err(error) = ground.peers.send(peer, answer) {
+        tracing::debug!(%error, flow = %flow.key, "a question is not answered");
     }
 }
 

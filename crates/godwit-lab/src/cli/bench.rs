@@ -1,6 +1,6 @@
 //! `godwit bench`: what Godwit costs, and what a client sees of a failure.
 
-use godwit_lab::bench::{self, BenchOptions};
+use crate::bench::{self, BenchOptions};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
