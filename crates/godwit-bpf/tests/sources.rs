@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of headers, each above those that may include it: the table of ARCHITECTURE.md.
+/// The folders of headers, each above those that may include it: the table of
+/// docs/data-path.md.
 fn folders() -> Vec<String> {
-    let text = include_str!("../../../ARCHITECTURE.md");
+    let text = include_str!("../../../docs/data-path.md");
     let table = text.split("| folder | what its headers are about |").nth(1);
     let rows = table.expect("the table").lines().skip(2);
     let rows = rows.take_while(|line| line.starts_with("| `"));
@@ -49,7 +50,7 @@ fn headers_include_what_is_above_them() {
     let mut named = folders.clone();
     there.sort();
     named.sort();
-    assert_eq!(there, named, "folders, and those of ARCHITECTURE.md");
+    assert_eq!(there, named, "folders, and those of docs/data-path.md");
     let mut down = Vec::new();
     for (at, folder) in folders.iter().enumerate() {
         for (file, text) in headers(folder) {
