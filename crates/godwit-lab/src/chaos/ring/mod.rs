@@ -21,8 +21,8 @@
 
 mod inject;
 mod plan;
-mod roam;
-mod world;
+pub(super) mod roam;
+pub(super) mod world;
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
