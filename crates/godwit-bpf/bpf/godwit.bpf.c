@@ -288,6 +288,11 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
 	if (s && gw_is_asked_for(&p, share, s))
 		return gw_verdict(GW_REASON_UNANSWERED, GW_DROP);
+	/* a twin's word of a moment ago; what follows would spoil its tag */
+	if (s && skb->mark == GW_MARK_PROVED)
+		return s->role == GW_ROLE_OWNER ?
+			       gw_verdict(GW_REASON_TURNING, GW_DROP) :
+			       gw_verdict(GW_REASON_MARKED, GW_PASS);
 	if (s && s->role == GW_ROLE_OWNER && gw_catch_up_late(skb, &p, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	/* of servers that stand by for each other it may be another share's peer */
@@ -313,7 +318,7 @@ int gate(struct __sk_buff *skb)
 	int err, verdict;
 	__u32 share;
 
-	if (skb->mark == GW_MARK_SPOKEN)
+	if (skb->mark == GW_MARK_SPOKEN || skb->mark == GW_MARK_PROVED)
 		return gw_spoken_out(skb);
 	if (skb->mark == GW_MARK_INJECT) {
 		skb->mark = GW_MARK_REFLECT;

@@ -104,6 +104,8 @@ pub const VERSION: &str = concat!(
 
 /// Mark of a segment that the gate lets out as it is (`SO_MARK`).
 pub const MARK_SPOKEN: u32 = 0x6777_0001;
+/// Mark of a twin's acknowledgement that has its tag, on its way to its owner (`gw_suppress.h`).
+pub const MARK_PROVED: u32 = 0x6777_000b;
 /// Mark of a segment that the gate hands to this node's own kernel (`SO_MARK`).
 pub const MARK_INJECT: u32 = 0x6777_0003;
 /// Mark of a canary that the tap is to mirror (`SO_MARK`).

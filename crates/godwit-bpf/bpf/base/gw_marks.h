@@ -17,6 +17,8 @@
 #define GW_MARK_TOLD 0x67770007u /* ingress: a director knows where it begins */
 #define GW_MARK_SLIP 0x67770008u /* ingress: another server's, with a slip */
 
+/* egress: a twin's ACK for its owner, final, and with its tag if that one has a key */
+#define GW_MARK_PROVED 0x6777000bu
 /* ingress: a SYN about which a director asks; gw_asked.h */
 #define GW_MARK_ASKED 0x6777000au
 /* egress, then ingress: from the agent, an answer to our own question */

@@ -20,12 +20,6 @@ static __always_inline __u16 gw_stay(const struct gw_flow *f)
 	return f->generation ? (f->generation - 1) % 0xffff + 1 : 0;
 }
 
-static __noinline int gw_set_stay(struct __sk_buff *skb, struct gw_pkt *p,
-				  __u16 stay)
-{
-	return gw_set_urgent(skb, p, stay);
-}
-
 /*
  * Is this a word of the twin that the flow has now, and of its server? 0, or the reason why not.
  * Who has told a key says no stay 0, and nobody else can say any (gw_tag.h).
@@ -44,12 +38,11 @@ static __noinline int gw_check_stay(const struct gw_pkt *p,
 	return 0;
 }
 
-/* What was the tag of its words means nothing to a client. 0 or -1. Verified once. */
-__noinline int gw_clear_stay(struct __sk_buff *skb, struct gw_pkt *p)
+/* What was the tag of its words means nothing to a client: gw_rewrite() is to clear it. */
+static __always_inline void gw_clear_stay(struct gw_pkt *p)
 {
-	if (!p || gw_set_urgent(skb, p, 0) || gw_set_spare(skb, p, 0))
-		return -1;
-	return 0;
+	p->urgent = 0;
+	p->spare = 0;
 }
 
 #endif /* GW_STAY_H */

@@ -17,6 +17,7 @@ struct gw_bare {
 	__u8 flags;
 	__u8 ts; /* with time stamps */
 	__u16 urg; /* gw_stay.h */
+	__u16 spare; /* gw_tag.h */
 };
 
 struct gw_bare_tcp {
@@ -24,19 +25,11 @@ struct gw_bare_tcp {
 	__be32 ts[3];
 };
 
-static __always_inline bool gw_csum_partial(struct __sk_buff *skb)
-{
-	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
-
-	return BPF_CORE_READ_BITFIELD(kernel_skb, ip_summed) ==
-	       GW_CHECKSUM_PARTIAL;
-}
-
 static __always_inline int gw_craft_l3(struct __sk_buff *skb,
 				       const struct gw_pkt *p,
 				       const struct gw_endpoint *src,
 				       const struct gw_endpoint *dst,
-				       __u32 tcp_len)
+				       __u32 tcp_len, __u16 spare)
 {
 	if (p->v6) {
 		struct ipv6hdr ip6 = {
@@ -44,6 +37,7 @@ static __always_inline int gw_craft_l3(struct __sk_buff *skb,
 			.nexthdr = IPPROTO_TCP,
 			.hop_limit = 64,
 			.payload_len = bpf_htons(tcp_len),
+			.flow_lbl = { 0, spare >> 8, spare & 0xff },
 		};
 
 		__builtin_memcpy(&ip6.saddr, src->addr, 16);
@@ -56,6 +50,7 @@ static __always_inline int gw_craft_l3(struct __sk_buff *skb,
 		.ihl = 5,
 		.ttl = 64,
 		.protocol = IPPROTO_TCP,
+		.id = bpf_htons(spare),
 		.frag_off = bpf_htons(0x4000),
 		.tot_len = bpf_htons(sizeof(ip) + tcp_len),
 		.saddr = src->addr[3],
@@ -110,7 +105,7 @@ static __noinline int gw_craft(struct __sk_buff *skb, struct gw_pkt *p,
 			sum = bpf_csum_diff(NULL, 0, (__be32 *)&h, 20, sum);
 		h.tcp.check = ~gw_fold(sum);
 	}
-	if (gw_craft_l3(skb, p, src, dst, tcp_len))
+	if (gw_craft_l3(skb, p, src, dst, tcp_len, b->spare))
 		return -1;
 	if (b->ts)
 		return bpf_skb_store_bytes(skb, p->l4, &h, 32,

@@ -147,6 +147,17 @@ static __always_inline __u64 gw_tag_word(__be32 high, __be32 low)
 }
 
 /*
+ * The same of what is in one piece, in one load. It need not be aligned: the processors that
+ * Godwit is built for read a word from anywhere.
+ */
+static __always_inline __u64 gw_wire_word(const __be32 *at)
+{
+	typedef __u64 __attribute__((may_alias)) gw_word;
+
+	return bpf_be64_to_cpu(*(const gw_word *)at);
+}
+
+/*
  * The tag of `count` words of eight bytes, as they are sent, behind the kind. SipHash ends with
  * the length of all, here a multiple of eight.
  */

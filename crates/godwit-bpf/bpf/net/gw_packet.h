@@ -57,6 +57,15 @@ static __always_inline __u16 gw_fold(__u64 sum)
 	return sum;
 }
 
+/* What our kernel sends: the field has the sum of the pseudo header, a device does the rest. */
+static __always_inline bool gw_csum_partial(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
+
+	return BPF_CORE_READ_BITFIELD(kernel_skb, ip_summed) ==
+	       GW_CHECKSUM_PARTIAL;
+}
+
 /* Does IP take the header (ip_rcv_core)? Of those without options. */
 static __always_inline bool gw_is_ipv4_sound(const struct iphdr *ip)
 {

@@ -32,10 +32,10 @@ static __always_inline void gw_sip_segment(struct gw_sip *s,
 
 	gw_sip_word(s, (__u64)p->seq << 32 | p->ack);
 	if (p->v6) {
-		gw_sip_word(s, gw_tag_word(p->src.addr[0], p->src.addr[1]));
-		gw_sip_word(s, gw_tag_word(p->src.addr[2], p->src.addr[3]));
-		gw_sip_word(s, gw_tag_word(p->dst.addr[0], p->dst.addr[1]));
-		gw_sip_word(s, gw_tag_word(p->dst.addr[2], p->dst.addr[3]));
+		gw_sip_word(s, gw_wire_word(p->src.addr));
+		gw_sip_word(s, gw_wire_word(p->src.addr + 2));
+		gw_sip_word(s, gw_wire_word(p->dst.addr));
+		gw_sip_word(s, gw_wire_word(p->dst.addr + 2));
 	} else {
 		gw_sip_word(s, gw_tag_word(p->src.addr[3], p->dst.addr[3]));
 	}
@@ -46,7 +46,8 @@ static __always_inline void gw_sip_segment(struct gw_sip *s,
 }
 
 /* The tag of a segment without payload. */
-static __noinline __u64 gw_segment_tag(const struct gw_pkt *p, const __u64 *key)
+static __always_inline __u64 gw_segment_tag(const struct gw_pkt *p,
+					    const __u64 *key)
 {
 	struct gw_sip s;
 
@@ -56,43 +57,6 @@ static __noinline __u64 gw_segment_tag(const struct gw_pkt *p, const __u64 *key)
 	return gw_sip_end(&s);
 }
 
-static __always_inline int gw_set_urgent(struct __sk_buff *skb,
-					 struct gw_pkt *p, __u16 urgent)
-{
-	__u16 was = p->urgent;
-
-	p->urgent = urgent;
-	return gw_edit16(skb, p, p->l4 + offsetof(struct tcphdr, urg_ptr), was,
-			 urgent);
-}
-
-/*
- * Writes where the other half of a tag is. With IPv4 the header's sum goes with it, so that of
- * the whole frame, which a device may have told, stays right.
- */
-static __always_inline int gw_set_spare(struct __sk_buff *skb, struct gw_pkt *p,
-					__u16 spare)
-{
-	__be16 words[4], now = bpf_htons(spare);
-	__u32 sum;
-
-	if (p->spare == spare)
-		return 0;
-	p->spare = spare;
-	/* the header of IPv6 has no sum of its own, so a device's may change */
-	if (p->v6)
-		return bpf_skb_store_bytes(skb, GW_L3 + 2, &now, sizeof(now),
-					   BPF_F_RECOMPUTE_CSUM);
-	if (bpf_skb_load_bytes(skb, GW_L3 + 4, words, sizeof(words)))
-		return -1;
-	/* RFC 1624 section 3 */
-	sum = (__u16)~words[3] + (__u16)~words[0] + now;
-	sum = (sum & 0xffff) + (sum >> 16);
-	words[3] = ~(sum + (sum >> 16));
-	words[0] = now;
-	return bpf_skb_store_bytes(skb, GW_L3 + 4, words, sizeof(words), 0);
-}
-
 /* Has it a tag? Of one with payload a device may make several. */
 static __always_inline bool gw_is_tagged(const struct gw_pkt *p)
 {
@@ -100,33 +64,41 @@ static __always_inline bool gw_is_tagged(const struct gw_pkt *p)
 }
 
 /*
- * A segment for a server is about to leave: it gets its tag, if that one's flags are all of
- * `need` (enum gw_trust_flags). 0 or -1.
+ * What `p` says is for that server: it gets its tag, if that one's flags are all of `need` (enum
+ * gw_trust_flags). 1: gw_rewrite() is to write it. 0: there is none.
  */
-__noinline int gw_put_tag_for(struct __sk_buff *skb, struct gw_pkt *p,
-			      const struct gw_mate_mac *to, __u32 need)
+__noinline int gw_prove(struct gw_pkt *p, const struct gw_mate_mac *to,
+			__u32 need)
 {
 	const struct gw_trust *k;
 	__u64 tag;
 
 	if (!p || !to)
-		return -1;
+		return 0;
 	k = bpf_map_lookup_elem(&gw_trusts, to);
 	if (!k || (k->flags & need) != need || !gw_is_tagged(p))
 		return 0;
 	tag = gw_segment_tag(p, k->out);
-	if (gw_set_urgent(skb, p, p->urgent ^ (__u16)tag))
-		return -1;
-	return gw_set_spare(skb, p, tag >> 16);
+	p->urgent ^= (__u16)tag;
+	p->spare = tag >> 16;
+	return 1;
+}
+
+/* The same of the segment itself, which is about to leave. 0 or -1. */
+static __always_inline int gw_put_tag_for(struct __sk_buff *skb,
+					  struct gw_pkt *p, const __u8 *mac,
+					  __u32 need)
+{
+	struct gw_mate_mac to = {};
+
+	__builtin_memcpy(to.mac, mac, 6);
+	return gw_prove(p, &to, need) ? gw_rewrite(skb, p) : 0;
 }
 
 /* A segment in a service's name, to the server with the address `dmac`. */
 static __always_inline int gw_put_tag(struct __sk_buff *skb, struct gw_pkt *p)
 {
-	struct gw_mate_mac to = {};
-
-	__builtin_memcpy(to.mac, p->dmac, 6);
-	return gw_put_tag_for(skb, p, &to, GW_TRUST_OUT);
+	return gw_put_tag_for(skb, p, p->dmac, GW_TRUST_OUT);
 }
 
 /*
@@ -166,10 +138,7 @@ static __always_inline int gw_believe(const struct gw_pkt *p, __u32 stay)
 static __always_inline int gw_put_canary_tag(struct __sk_buff *skb,
 					     struct gw_pkt *p, const __u8 *mac)
 {
-	struct gw_mate_mac to = {};
-
-	__builtin_memcpy(to.mac, mac, 6);
-	return gw_put_tag_for(skb, p, &to, GW_TRUST_OUT | GW_TRUST_ALL);
+	return gw_put_tag_for(skb, p, mac, GW_TRUST_OUT | GW_TRUST_ALL);
 }
 
 /* The same as it comes: 0, or the reason why it is none. */

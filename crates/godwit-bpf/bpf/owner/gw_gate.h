@@ -165,11 +165,14 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* a forwarded ACK with the twin's TSval could fail PAWS later; an owner
 	 * that is still catching up speaks from where the client is */
-	if (gw_hide_ecn(skb, p, f) || gw_clear_stay(skb, p) ||
-	    gw_set_flags(skb, p, p->flags & ~GW_TCP_URG) ||
-	    gw_set_seq(skb, p, gw_max_seq(f->own.snd_nxt, f->client.ack)) ||
-	    gw_set_ts_val(skb, p, gw_ts_now(f)) || gw_set_ack(skb, p, w->ack) ||
-	    gw_set_wnd(skb, p, w->wnd))
+	if (gw_hide_ecn(skb, p, f) || gw_set_ts_val(skb, p, gw_ts_now(f)))
+		return -1;
+	gw_clear_stay(p);
+	p->flags &= ~GW_TCP_URG;
+	p->seq = gw_max_seq(f->own.snd_nxt, f->client.ack);
+	p->ack = w->ack;
+	p->wnd = w->wnd;
+	if (gw_rewrite(skb, p))
 		return -1;
 	__builtin_memcpy(client, f->client.mac, 6);
 	gw_address_to(skb, client);

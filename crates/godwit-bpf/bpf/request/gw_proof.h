@@ -27,8 +27,7 @@ __noinline __u64 gw_slip_tag(const struct gw_pkt *p, const struct gw_slip *slip,
 		return 0;
 	gw_sip_begin(&s, key);
 	for (int i = 0; i < 6; i++)
-		gw_sip_word(&s, gw_tag_word(gw_slip_word(slip, 2 * i),
-					    gw_slip_word(slip, 2 * i + 1)));
+		gw_sip_word(&s, gw_wire_word((const __be32 *)slip + 2 * i));
 	gw_sip_word(&s,
 		    (__u64)bpf_ntohl(gw_slip_word(slip, 12)) << 32 | p->len);
 	gw_sip_segment(&s, p, 7);

@@ -260,7 +260,8 @@ static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 		why = gw_check_canary(p);
 		if (why)
 			return gw_verdict(why, GW_DROP);
-		if (gw_clear_stay(skb, p))
+		gw_clear_stay(p);
+		if (gw_rewrite(skb, p))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}
 	gw_canary_clear(p);

@@ -76,6 +76,35 @@ static __always_inline void gw_reported(struct gw_flow *f, __u64 now)
 	f->tapped.ns = now;
 }
 
+/* The report gets its stay and its tag, if its owner has a key. `p` is as it was. */
+static __noinline bool gw_prove_report(struct gw_pkt *p,
+				       const struct gw_flow *f,
+				       const struct gw_share *s,
+				       struct gw_bare *b)
+{
+	struct gw_mate_mac peer = {};
+	__u32 seq = p->seq, len = p->len;
+	__u16 urgent = p->urgent, spare = p->spare;
+	__u8 flags = p->flags;
+	bool proved;
+
+	p->seq = b->seq;
+	p->len = 0;
+	p->urgent = gw_stay(f);
+	p->spare = 0;
+	p->flags = b->flags;
+	__builtin_memcpy(peer.mac, s->peer_mac, 6);
+	proved = gw_prove(p, &peer, GW_TRUST_OUT);
+	b->urg = p->urgent;
+	b->spare = p->spare;
+	p->seq = seq;
+	p->len = len;
+	p->urgent = urgent;
+	p->spare = spare;
+	p->flags = flags;
+	return proved;
+}
+
 /*
  * Sends the owner the acknowledgement that rides on a suppressed segment. The
  * packet becomes a bare ACK; the caller goes on to craft another from it.
@@ -92,8 +121,8 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts = !!p->ts_at,
 		.ts_val = p->ts_val,
 		.ts_ecr = p->ts_ecr,
-		.urg = gw_stay(f),
 	};
+	bool proved = gw_prove_report(p, f, s, &b);
 	__u8 peer[6];
 
 	if (gw_craft(skb, p, &key->service, &key->client, &b)) {
@@ -102,6 +131,8 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	__builtin_memcpy(peer, s->peer_mac, 6);
 	gw_address_to(skb, peer);
+	if (proved)
+		skb->mark = GW_MARK_PROVED;
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	gw_count(GW_REASON_REPORTED);
 }
@@ -213,7 +244,8 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
 				    struct gw_flow *f, const struct gw_share *s)
 {
-	__u8 peer[6];
+	struct gw_mate_mac peer = {};
+	bool proved;
 
 	if (p->seq == gw_twin_una(f) - 1)
 		return gw_answer_probe(skb, p, key, f);
@@ -221,12 +253,18 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_count(GW_REASON_GIVEN_UP_ACK);
 		return gw_swallow(skb);
 	}
-	if (gw_set_stay(skb, p, gw_stay(f)) ||
-	    gw_set_seq(skb, p, gw_answered(f)))
+	p->urgent = gw_stay(f);
+	p->seq = gw_answered(f);
+	__builtin_memcpy(peer.mac, s->peer_mac, 6);
+	proved = gw_prove(p, &peer, GW_TRUST_OUT);
+	if (gw_rewrite(skb, p))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_reported(f, gw_now());
-	__builtin_memcpy(peer, s->peer_mac, 6);
-	return gw_send_to(skb, peer, GW_REASON_SUPPRESSED_ACK);
+	gw_address_to(skb, peer.mac);
+	if (proved)
+		skb->mark = GW_MARK_PROVED;
+	gw_count(GW_REASON_SUPPRESSED_ACK);
+	return bpf_redirect(skb->ifindex, 0);
 }
 
 /* A segment that the silent twin's kernel wants to send. */

@@ -9,9 +9,11 @@ use std::hash::{Hasher as _, SipHasher};
 use std::io::Write as _;
 use std::net::TcpListener;
 
-use godwit_bpf::{Hook, MARK_SLIP, MARK_SPOKEN, Mate, Phase, TagKey, Trust};
+use godwit_bpf::{Hook, MARK_PROVED, MARK_SLIP, MARK_SPOKEN, Mate, Phase, TagKey, Trust};
 use godwit_lab::host::Host;
 use godwit_wire::{Role, TagDemand, TcpFlags};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::unistd::read;
 
 use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SLIP_TYPE, from_service, on_bench, summed,
@@ -412,6 +414,83 @@ fn what_is_said_to_a_peer_is_tagged() {
     });
 }
 
+/// What a twin's server says to the owner, as it leaves, with its stay and its tag.
+fn of_twin(v6: bool, numbers: (u32, u32)) -> Vec<u8> {
+    let (seq, ack) = numbers;
+    let mut frame = from_service(PORT, v6, seq, ack, ACK, b"");
+    frame[..6].copy_from_slice(&mac(Host::B).0);
+    let (tcp, _) = parts(&frame, v6);
+    frame[tcp + 18..tcp + 20].copy_from_slice(&STAY.to_be_bytes());
+    proved(summed(frame, v6), v6, OURS, STAY)
+}
+
+/// A twin's ACK gets its tag when it is turned to its owner, and leaves as it is. Where its
+/// server has become the owner in between it does not.
+#[test]
+fn a_twins_ack_has_its_tag_before_it_leaves() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            let forgotten = bench.datapath.trusts.forget(mac(Host::B));
+            forgotten.expect("it is done");
+            shadow(bench, PORT, v6);
+            trust(bench, true);
+            let ack = from_service(PORT, v6, SERVICE, CLIENT, ACK, b"");
+            let turned = bench.put(Hook::Gate, 0, &ack);
+            assert_eq!(turned.verdict, REDIRECT);
+            assert_eq!(turned.frame, of_twin(v6, (SERVICE, CLIENT)), "v6 {v6}");
+            let leaves = bench.put(Hook::Gate, MARK_PROVED, &turned.frame);
+            assert_eq!((leaves.verdict, &leaves.frame), (NEXT, &turned.frame));
+            bench.play(Role::Owner);
+            let (verdict, reasons) = bench.pass_marked(Hook::Gate, MARK_PROVED, &turned.frame);
+            assert_eq!((verdict, reasons), (DROP, vec!["turning".to_owned()]));
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// Frames that leave the namespace of the calling thread meanwhile.
+fn leaving(work: impl FnOnce()) -> Vec<Vec<u8>> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let all = SockProtocol::EthAll;
+    let ears = socket(AddressFamily::Packet, SockType::Raw, flags, all).expect("we are root");
+    work();
+    let mut buffer = [0; 2000];
+    let mut next = || {
+        let length = read(&ears, &mut buffer).ok()?;
+        Some(buffer[..length].to_vec())
+    };
+    std::iter::from_fn(&mut next).collect()
+}
+
+/// A twin's data stays here, and what it acknowledges goes to the owner as a frame of its own.
+#[test]
+fn what_is_reported_of_a_twin_is_tagged() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            let forgotten = bench.datapath.trusts.forget(mac(Host::B));
+            forgotten.expect("it is done");
+            shadow(bench, PORT, v6);
+            trust(bench, true);
+            let acked = CLIENT.wrapping_add(100);
+            let data = from_service(PORT, v6, SERVICE, acked, ACK, &[7; 50]);
+            let left = leaving(|| {
+                let (verdict, reasons) = bench.pass_marked(Hook::Gate, 0, &data);
+                assert_eq!(verdict, DROP, "{reasons:?}");
+                assert!(reasons.contains(&"reported".to_owned()), "{reasons:?}");
+            });
+            let to_owner = left.iter().filter(|it| it[..6] == mac(Host::B).0);
+            let to_owner: Vec<_> = to_owner.collect();
+            let expected = of_twin(v6, (SERVICE, acked));
+            assert_eq!(to_owner.len(), 1, "v6 {v6}");
+            let (tcp, _) = parts(&expected, v6);
+            assert_eq!(to_owner[0][tcp..], expected[tcp..], "v6 {v6}");
+            let half = if v6 { 16 } else { 18 };
+            assert_eq!(to_owner[0][half..half + 2], expected[half..half + 2]);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        }
+    });
+}
+
 /// What a run takes, in nanoseconds: the mean of the middle half of many, as the clock's
 /// steps are long.
 fn took(bench: &Bench, hook: Hook, mark: u32, frame: &[u8]) -> f64 {
@@ -427,18 +506,18 @@ fn took(bench: &Bench, hook: Hook, mark: u32, frame: &[u8]) -> f64 {
     middle.iter().sum::<u128>() as f64 / 2_000.0
 }
 
-/// Measures a frame without tags, with them, and without again, in turns: what tags add, and
+/// Measures a run without tags, with them, and without again, in turns: what tags add, and
 /// what nothing adds.
-fn compare(bench: &Bench, what: &str, (hook, mark): (Hook, u32), [bare, tagged]: [&[u8]; 2]) {
+fn compare(bench: &Bench, what: &str, run: impl Fn(bool) -> f64) {
     let b = mac(Host::B);
     let forget = || bench.datapath.trusts.forget(b).expect("it is done");
     let turn = |_| {
         forget();
-        let without = took(bench, hook, mark, bare);
+        let without = run(false);
         trust(bench, true);
-        let with = took(bench, hook, mark, tagged);
+        let with = run(true);
         forget();
-        let again = took(bench, hook, mark, bare);
+        let again = run(false);
         [without, with, with - without, again - without]
     };
     let mut turns: Vec<_> = (0..9).map(turn).collect();
@@ -453,6 +532,16 @@ fn compare(bench: &Bench, what: &str, (hook, mark): (Hook, u32), [bare, tagged]:
     );
 }
 
+/// A twin's ACK runs through `gate` twice: as its kernel says it, and as it leaves for its owner.
+fn leave(bench: &Bench, frame: &[u8], tagged: bool) -> f64 {
+    let mark = if tagged { MARK_PROVED } else { MARK_SPOKEN };
+    let turned = bench.put(Hook::Gate, 0, frame);
+    assert_eq!(turned.verdict, REDIRECT, "to its owner");
+    let leaves = bench.put(Hook::Gate, mark, &turned.frame);
+    assert_eq!(leaves.verdict, NEXT);
+    took(bench, Hook::Gate, 0, frame) + took(bench, Hook::Gate, mark, &turned.frame)
+}
+
 /// How many nanoseconds a frame takes without tags and with them (docs/benchmarks.md).
 #[test]
 #[ignore = "a measurement, for a machine that does nothing else"]
@@ -460,24 +549,35 @@ fn what_tags_cost() {
     on_bench(|bench| {
         let b = mac(Host::B);
         for v6 in [false, true] {
+            shadow(bench, PORT, v6);
+            let ack = from_service(PORT, v6, SERVICE, CLIENT, ACK, b"");
+            let what = format!("v6 {v6}, a twin's ACK leaves");
+            compare(bench, &what, |tagged| leave(bench, &ack, tagged));
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
             bench.play(Role::Owner);
             bench.connect(PORT, v6);
             let mut to_b = from_service(PORT, v6, SERVICE, CLIENT, ACK, b"");
             to_b[..6].copy_from_slice(&b.0);
-            let said = (Hook::Gate, MARK_SPOKEN);
-            compare(bench, &format!("v6 {v6}, said"), said, [&to_b, &to_b]);
+            let what = format!("v6 {v6}, an owner's word leaves");
+            compare(bench, &what, |_| {
+                took(bench, Hook::Gate, MARK_SPOKEN, &to_b)
+            });
             let bare = twin(b, PORT, v6, (SERVICE, CLIENT), ACK, b"");
-            let tagged = proved(bare.clone(), v6, THEIRS, STAY);
-            let heard = (Hook::Tap, 0);
-            compare(bench, &format!("v6 {v6}, heard"), heard, [&bare, &tagged]);
+            let frames = [bare.clone(), proved(bare, v6, THEIRS, STAY)];
+            let heard = |tagged: bool| took(bench, Hook::Tap, 0, &frames[usize::from(tagged)]);
+            compare(bench, &format!("v6 {v6}, a twin's ACK is heard"), heard);
             bench.order(godwit_bpf::Order::Forget).expect("it is there");
             place(bench, Mate::Open(b));
             bench.connect(PORT, v6);
             let question = ask(bench, v6);
             let stale = |key| unwrapped(said_by_b(&question, v6, (ACCEPTED, 9), key), v6);
-            let [bare, tagged] = [stale(None), stale(Some(THEIRS))];
-            let slip = (Hook::Tap, MARK_SLIP);
-            compare(bench, &format!("v6 {v6}, a slip"), slip, [&bare, &tagged]);
+            let frames = [stale(None), stale(Some(THEIRS))];
+            let slip = |tagged: bool| {
+                let frame = &frames[usize::from(tagged)];
+                took(bench, Hook::Tap, MARK_SLIP, frame)
+            };
+            compare(bench, &format!("v6 {v6}, a slip is heard"), slip);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
         }
     });
 }

@@ -131,7 +131,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
     })?;
     lab.shape(Host::Client, Some(LINK))?;
     let wire = Wire::start(&lab)?;
-    let world = World::start(&lab)?;
+    let world = World::start(&lab, "")?;
     let mut turns = Turns::default();
     for program in &world.programs {
         turns.begin(*program, world.owner_of(*program)?);

@@ -92,8 +92,9 @@ impl Program {
 }
 
 impl<'a> World<'a> {
-    /// Starts servers and agents and waits until all is protected.
-    pub(super) fn start(lab: &'a Lab) -> Result<Self> {
+    /// Starts servers and agents and waits until all is protected. `tls`: more lines of that
+    /// section.
+    pub(super) fn start(lab: &'a Lab, tls: &str) -> Result<Self> {
         let programs = Program::installed();
         let root = lab.folder().join("www");
         fs::create_dir(&root).context("creating nginx's root")?;
@@ -110,7 +111,7 @@ impl<'a> World<'a> {
         }
         let mut world = Self {
             lab,
-            cluster: Cluster::start(lab, options(&programs))?,
+            cluster: Cluster::start(lab, options(&programs, tls))?,
             programs,
             servers,
             shortage: None,
@@ -339,7 +340,7 @@ fn start_server(lab: &Lab, host: Host, program: Program) -> Result<Process> {
 
 /// Leases, with a queue below the data path taken into account, and a detection
 /// that a busy machine does not trip over.
-fn options(programs: &[Program]) -> ClusterOptions {
+fn options(programs: &[Program], tls: &str) -> ClusterOptions {
     let services = programs.iter();
     ClusterOptions {
         heartbeat: Duration::from_millis(20),
@@ -351,6 +352,7 @@ fn options(programs: &[Program]) -> ClusterOptions {
                 ..Service::new(p.service(), p.port())
             })
             .collect(),
+        tls: tls.to_owned(),
         ..ClusterOptions::default()
     }
 }

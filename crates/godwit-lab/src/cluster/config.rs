@@ -56,6 +56,8 @@ pub struct ClusterOptions {
     pub flap_limit: u32,
     /// The services.
     pub services: Vec<Service>,
+    /// More lines for `[tls]`, such as `crl = "…"`.
+    pub tls: String,
     /// More sections of the file, such as `[director]`.
     pub sections: String,
     /// Nodes besides those that [`fencing`](Self::fencing) needs, such as
@@ -127,6 +129,7 @@ impl Default for ClusterOptions {
             detect: String::new(),
             flap_limit: 0,
             services: vec![Service::new("web", 80)],
+            tls: String::new(),
             sections: String::new(),
             peer_lines: &[],
             more: &[],
@@ -203,7 +206,7 @@ voters = {voters:?}
 ca = \"ca.pem\"
 cert = \"node.pem\"
 key = \"node.key\"
-
+{tls}
 [detect]
 heartbeat = \"{heartbeat}ms\"
 misses = {misses}
@@ -214,6 +217,7 @@ stonith_limit = \"1s\"
 {detect}
 flap_limit = {flap_limit}
 ",
+            tls = self.tls,
             detect = self.detect,
             voters = voters.iter().map(|node| node.name()).collect::<Vec<_>>(),
             fencing = self.fencing.as_str(),

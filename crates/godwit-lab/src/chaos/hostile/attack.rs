@@ -11,6 +11,7 @@ use godwit_wire::{
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::Linger;
 
+use super::keys::Keys;
 use super::server::{self, Seen};
 use crate::chaos::plan::Random;
 use crate::chaos::world::PORT;
@@ -25,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const CALLERS: usize = 40;
 
 /// EtherTypes of what servers and directors say to each other.
-const OWN_TYPES: [[u8; 2]; 2] = [[0x88, 0xb5], [0x88, 0xb6]];
+pub(super) const OWN_TYPES: [[u8; 2]; 2] = [[0x88, 0xb5], [0x88, 0xb6]];
 
 /// One kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +56,18 @@ pub(super) enum Attack {
     Notes,
     /// As either: what that one has just said, again.
     Replay,
+    /// As either: what that one has just said in a frame of an own kind, with other bytes.
+    Twist,
     /// As the owner, to the standby: data, FIN and RST in a client's name, with the right
     /// numbers. A twin takes them (SECURITY.md), so only some connections are attacked.
     Mirror,
     /// From a machine of the control network: connections that say nothing, and datagrams.
     Control,
+    /// From there: with keys that are real, of nodes that have nothing to say.
+    Keys,
 }
 
-const ALL: [(&str, Attack); 14] = [
+const ALL: [(&str, Attack); 16] = [
     ("syn", Attack::Syn),
     ("ack", Attack::Ack),
     ("data", Attack::Data),
@@ -75,8 +80,10 @@ const ALL: [(&str, Attack); 14] = [
     ("owner", Attack::Owner),
     ("notes", Attack::Notes),
     ("replay", Attack::Replay),
+    ("twist", Attack::Twist),
     ("mirror", Attack::Mirror),
     ("control", Attack::Control),
+    ("keys", Attack::Keys),
 ];
 
 /// Whom he attacks.
@@ -86,6 +93,7 @@ pub(super) struct Scene<'a> {
     pub(super) standby: Host,
     pub(super) flows: &'a [FlowKey],
     pub(super) seen: &'a Seen,
+    pub(super) keys: &'a Keys,
 }
 
 impl Attack {
@@ -113,7 +121,7 @@ impl Attack {
     pub(super) fn is_of_a_server(self) -> bool {
         matches!(
             self,
-            Self::Twin | Self::Owner | Self::Notes | Self::Replay | Self::Mirror
+            Self::Twin | Self::Owner | Self::Notes | Self::Replay | Self::Twist | Self::Mirror
         )
     }
 
@@ -129,6 +137,9 @@ impl Attack {
         }
         if self == Self::Control {
             return server::besiege(scene, random, lasts);
+        }
+        if self == Self::Keys {
+            return scene.keys.show(scene, lasts);
         }
         let attacker = scene.lab.node(Host::Attacker);
         let end = Instant::now() + lasts;
@@ -151,11 +162,12 @@ impl Attack {
         let ack = TcpFlags::ACK;
         match self {
             Self::Syn => from_client(TcpFlags::SYN, b"", random),
-            Self::Ack | Self::Callers | Self::Control => from_client(ack, b"", random),
+            Self::Ack | Self::Callers | Self::Control | Self::Keys => from_client(ack, b"", random),
             Self::Twin => server::as_twin(scene, flow, random),
             Self::Owner => server::as_owner(scene, flow, random),
             Self::Notes => server::note(scene, flow, random),
             Self::Replay => server::again(scene, random),
+            Self::Twist => server::twisted(scene, random),
             Self::Mirror => server::mirrored(scene, flow, random),
             Self::Data => from_client(ack.with(TcpFlags::PSH), &[0x5a; 100], random),
             Self::End => {

@@ -15,8 +15,12 @@
 //! the attacker says. So he attacks every second connection ([`victims`]). While the owner lives
 //! not one byte may be wrong, of the attacked neither; they may lose their protection. Then the
 //! services are handed over: what was attacked may break then, and nothing else may.
+//!
+//! [`front`] does the same before a director, after that.
 
 mod attack;
+mod front;
+mod keys;
 mod server;
 
 use std::collections::BTreeSet;
@@ -29,6 +33,7 @@ use anyhow::{Context as _, Result};
 use godwit_wire::{Endpoint, FlowKey};
 
 use attack::{Attack, Scene};
+use keys::Keys;
 use server::Seen;
 
 use super::crowd::Crowd;
@@ -84,6 +89,7 @@ struct Sums {
 struct Run<'a> {
     lab: &'a Lab,
     world: World<'a>,
+    keys: Keys,
     wire: Wire,
     random: Random,
     deck: Vec<Attack>,
@@ -98,6 +104,40 @@ struct Run<'a> {
 pub fn run(options: &ChaosOptions) -> Result<bool> {
     let wanted = Attack::named(options.faults.as_deref())?;
     say(&format!("seed {}", options.seed))?;
+    let started = Instant::now();
+    let is_by_name = options.faults.is_some();
+    let directed = wanted
+        .iter()
+        .copied()
+        .filter(|it| front::tries(*it, is_by_name));
+    let directed: Vec<_> = directed.collect();
+    let is_directed = !directed.is_empty();
+    let lasts = if is_directed {
+        options.duration * 5 / 8
+    } else {
+        options.duration
+    };
+    let mut sums = pair(options, &wanted, lasts)?;
+    if is_directed && !(options.until_violation && sums.violations > 0) {
+        let until = started + options.duration;
+        front::run(options.seed, &directed, until, &mut sums)?;
+    }
+    let Sums {
+        attacks,
+        frames,
+        streams,
+        bytes,
+        violations,
+    } = sums;
+    say(&format!(
+        "frames and connections of the attacker {frames}, bytes {bytes}\n\
+         {attacks} attacks, {streams} streams, {violations} violations"
+    ))?;
+    Ok(violations == 0 && attacks > 0)
+}
+
+/// Attacks on an owner and its standby.
+fn pair(options: &ChaosOptions, wanted: &[Attack], lasts: Duration) -> Result<Sums> {
     let lab = Lab::new(LabOptions {
         witness: true,
         attacker: true,
@@ -106,34 +146,25 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
     })?;
     lab.shape(Host::Client, Some(LINK))?;
     server::keep_addresses(&lab)?;
+    let keys = Keys::make(&lab)?;
     let mut run = Run {
         lab: &lab,
         wire: Wire::start(&lab)?,
-        world: World::start(&lab)?,
+        world: World::start(&lab, &keys.lines)?,
+        keys,
         random: Random::new(options.seed),
         deck: Vec::new(),
         sums: Sums::default(),
         started: Instant::now(),
     };
     run.world.news();
-    while run.started.elapsed() < options.duration {
-        run.round(&wanted)?;
+    while run.started.elapsed() < lasts {
+        run.round(wanted)?;
         if options.until_violation && run.sums.violations > 0 {
             break;
         }
     }
-    let Sums {
-        attacks,
-        frames,
-        streams,
-        bytes,
-        violations,
-    } = run.sums;
-    say(&format!(
-        "frames and connections of the attacker {frames}, bytes {bytes}\n\
-         {attacks} attacks, {streams} streams, {violations} violations"
-    ))?;
-    Ok(violations == 0 && attacks > 0)
+    Ok(run.sums)
 }
 
 impl Run<'_> {
@@ -163,6 +194,7 @@ impl Run<'_> {
             standby,
             flows: &victims,
             seen: &seen,
+            keys: &self.keys,
         };
         self.sums.frames += attack.wage(&scene, &mut self.random, SIEGE)?;
         thread::sleep(AFTER);
@@ -170,7 +202,7 @@ impl Run<'_> {
         let spared = |flow: &FlowKey| attack != Attack::Mirror || !victims.contains(flow);
         let lost = self.lost(&flows.iter().copied().filter(spared).collect::<Vec<_>>());
         let mut news = self.world.news();
-        let mut seen = self.broken(&crowd.connections().concat(), |_| true);
+        let mut seen = broken(&crowd.connections().concat(), |_| true);
         if attack == Attack::Mirror {
             self.hand_over(owner, standby);
             news.retain(|event| !names_one_of(event, &victims));
@@ -183,7 +215,7 @@ impl Run<'_> {
         self.sums.streams += report.streams();
         self.sums.bytes += report.bytes;
         let ended = report.seats.concat();
-        seen.extend(self.broken(&ended, |flow| spared(flow)));
+        seen.extend(broken(&ended, |flow| spared(flow)));
         seen.extend(self.noticed(&news, |flow| spared(flow))?);
         seen.extend(
             lost.iter()
@@ -256,18 +288,6 @@ impl Run<'_> {
         names.filter(|flow| !protected.contains(flow)).collect()
     }
 
-    /// Connections that have ended otherwise than they should.
-    fn broken(&self, connections: &[Connection], counts: impl Fn(&FlowKey) -> bool) -> Vec<String> {
-        let of_note = connections
-            .iter()
-            .filter(|it| named(it).is_none_or(|flow| counts(&flow)));
-        let broken = of_note.filter_map(|connection| match &connection.end {
-            Some((_, Fate::Exact)) | None => None,
-            Some((_, fate)) => Some(format!("{connection:?}: {fate:?}")),
-        });
-        broken.collect()
-    }
-
     /// What others than the attacker have noticed.
     fn noticed(
         &self,
@@ -287,6 +307,23 @@ impl Run<'_> {
         seen.extend(of_client.map(|reset| format!("a RST from {} to {}", reset.from, reset.flow)));
         Ok(seen)
     }
+}
+
+/// Connections that have ended otherwise than they should.
+fn broken(connections: &[Connection], counts: impl Fn(&FlowKey) -> bool) -> Vec<String> {
+    let of_note = connections
+        .iter()
+        .filter(|it| named(it).is_none_or(|flow| counts(&flow)));
+    let broken = of_note.filter_map(|connection| match &connection.end {
+        Some((_, Fate::Exact)) | None => None,
+        Some((_, fate)) => Some(format!("{connection:?}: {fate:?}")),
+    });
+    broken.collect()
+}
+
+/// For a person; nobody to tell is fine.
+fn remark(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Whose connections are attacked: all, or of an attack that can do what it wants every second.

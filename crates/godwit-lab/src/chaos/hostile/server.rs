@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use godwit_wire::{EthernetHeader, FlowKey, Segment, SeqNumber, TcpFlags};
 
-use super::attack::{Scene, low};
+use super::attack::{OWN_TYPES, Scene, low};
 use crate::chaos::plan::Random;
 use crate::host::{Host, Network};
 use crate::lab::Lab;
@@ -18,6 +18,9 @@ use crate::packet::PacketSocket;
 const LISTENS: Duration = Duration::from_millis(250);
 const REMEMBERS: usize = 3000;
 
+/// Of those of an own kind he alters so many.
+const OWN: usize = 200;
+
 /// The longest frame that he can send.
 const LONGEST: usize = 1514;
 
@@ -26,7 +29,7 @@ const SILENT: usize = 32;
 const DATAGRAMS: usize = 200;
 
 /// Port of the agents' control links.
-const CONTROL: u16 = 7400;
+pub(super) const CONTROL: u16 = 7400;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 
@@ -185,6 +188,22 @@ pub(super) fn again(scene: &Scene<'_>, random: &mut Random) -> Vec<u8> {
         return vec![0; EthernetHeader::LEN + 46];
     }
     summed(frames[random.index(frames.len())].clone())
+}
+
+/// What was heard in a frame of an own kind, with some bytes behind its type that are others.
+pub(super) fn twisted(scene: &Scene<'_>, random: &mut Random) -> Vec<u8> {
+    let all = [&scene.seen.of_twins, &scene.seen.of_owner];
+    let is_own = |frame: &&Vec<u8>| OWN_TYPES.iter().any(|it| frame.get(12..14) == Some(it));
+    let own: Vec<_> = all.into_iter().flatten().filter(is_own).take(OWN).collect();
+    if own.is_empty() {
+        return again(scene, random);
+    }
+    let mut frame = own[random.index(own.len())].clone();
+    for _ in 0..=random.index(3) {
+        let at = EthernetHeader::LEN + random.index(frame.len() - EthernetHeader::LEN);
+        frame[at] ^= 1 << random.index(8);
+    }
+    frame
 }
 
 /// What servers and directors say to each other besides, about a client's connection.

@@ -21,9 +21,9 @@
 
 mod inject;
 mod plan;
-mod roam;
+pub(super) mod roam;
 mod voices;
-mod world;
+pub(super) mod world;
 
 use std::io::{self, Write as _};
 use std::sync::Arc;

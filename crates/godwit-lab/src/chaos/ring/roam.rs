@@ -85,7 +85,7 @@ struct Tour<'a> {
 
 /// Starts all clients, one of each for each family. `moves` counts the requests that were
 /// served by another server than the one before.
-pub(super) fn start(lab: &Lab, seed: u64, moves: &Arc<AtomicU64>) -> Result<Crowd> {
+pub(in crate::chaos) fn start(lab: &Lab, seed: u64, moves: &Arc<AtomicU64>) -> Result<Crowd> {
     let mut seeds = Random::new(seed);
     let all = CLIENTS
         .into_iter()

@@ -22,7 +22,7 @@ use crate::process::{Process, SAME_CAUSE};
 const DIRECTORS: [Host; 2] = [Host::Director, Host::Reserve];
 
 /// Each has a share of the connections, and the next one stands by for it.
-pub(super) const SERVERS: [Host; 3] = [Host::A, Host::B, Host::C];
+pub(in crate::chaos) const SERVERS: [Host; 3] = [Host::A, Host::B, Host::C];
 
 /// Its requests have rules.
 pub(super) const PLACED: Program = Program {
@@ -31,7 +31,7 @@ pub(super) const PLACED: Program = Program {
 };
 
 /// Its requests stay where they are.
-pub(super) const PLAIN: Program = Program {
+pub(in crate::chaos) const PLAIN: Program = Program {
     service: "more",
     port: 8080,
 };
@@ -41,9 +41,9 @@ pub(super) const PROGRAMS: [Program; 2] = [PLACED, PLAIN];
 
 /// A server program: a service of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Program {
+pub(in crate::chaos) struct Program {
     pub(super) service: &'static str,
-    pub(super) port: u16,
+    pub(in crate::chaos) port: u16,
 }
 
 /// `egress_residence`, as in the other chaos.
@@ -75,8 +75,8 @@ to = [\"c\"]
 
 /// A lab, its servers, two directors, and Godwit on them.
 #[derive(Debug)]
-pub(super) struct World<'a> {
-    pub(super) lab: &'a Lab,
+pub(in crate::chaos) struct World<'a> {
+    pub(in crate::chaos) lab: &'a Lab,
     pub(super) cluster: Cluster<'a>,
     nginx: BTreeMap<(Host, Program), Process>,
     /// When a server was killed last.
@@ -111,7 +111,7 @@ pub(super) fn name_of(program: Program, home: Host, host: Host) -> String {
 
 impl<'a> World<'a> {
     /// Starts servers and agents and waits until all is protected.
-    pub(super) fn start(lab: &'a Lab) -> Result<Self> {
+    pub(in crate::chaos) fn start(lab: &'a Lab) -> Result<Self> {
         for folder in FOLDERS {
             let path = lab.folder().join("www").join(folder);
             fs::create_dir_all(&path).context("creating nginx's root")?;
@@ -150,7 +150,7 @@ impl<'a> World<'a> {
     }
 
     /// Waits until each share has one owner whose standby is in sync.
-    pub(super) fn wait_ready(&mut self) -> Result<()> {
+    pub(in crate::chaos) fn wait_ready(&mut self) -> Result<()> {
         let end = Instant::now() + READY;
         loop {
             let all = SERVERS.map(|host| (host, self.cluster.status(host)));
@@ -191,7 +191,7 @@ impl<'a> World<'a> {
     }
 
     /// The director that has the services' addresses.
-    pub(super) fn holder(&self) -> Host {
+    pub(in crate::chaos) fn holder(&self) -> Host {
         let holds = |host: &Host| {
             let status = self.cluster.status(*host).ok();
             status.and_then(|it| it.director).is_some_and(|it| it.holds)
@@ -268,7 +268,7 @@ impl<'a> World<'a> {
     }
 
     /// The flows of all servers whose agents answer, but for one that can't.
-    pub(super) fn flows(&self, silent: Option<Host>) -> Vec<FlowReport> {
+    pub(in crate::chaos) fn flows(&self, silent: Option<Host>) -> Vec<FlowReport> {
         let hosts = SERVERS.into_iter().filter(|host| Some(*host) != silent);
         let flows = hosts.filter_map(|host| self.cluster.flows(host).ok());
         flows.flat_map(|flows| flows.flows).collect()
@@ -276,7 +276,7 @@ impl<'a> World<'a> {
 
     /// Events of all servers that were not handed out before. A share has the same name in all
     /// of them, also in those of its home: `web@a`.
-    pub(super) fn news(&mut self) -> Vec<EventReport> {
+    pub(in crate::chaos) fn news(&mut self) -> Vec<EventReport> {
         let mut news = Vec::new();
         for host in SERVERS {
             let Ok(events) = self.cluster.event_reports(host) else {
@@ -297,7 +297,7 @@ impl<'a> World<'a> {
     }
 
     /// What all agents remember, and the flows that they have, for a person.
-    pub(super) fn story(&self) -> String {
+    pub(in crate::chaos) fn story(&self) -> String {
         let mut told = Vec::new();
         for host in SERVERS.into_iter().chain(DIRECTORS) {
             let said = self.cluster.event_text(host);
