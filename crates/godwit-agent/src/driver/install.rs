@@ -85,6 +85,8 @@ pub struct Remains {
     pub(super) kit: Option<Kit>,
     /// The other side of each share, as the driver before knew it.
     pub(super) others: BTreeMap<ShareId, NodeName>,
+    /// The shares that it owned because they had begun here for want of their primaries.
+    pub(super) begun: Vec<ShareId>,
 }
 
 impl Installed {
@@ -151,6 +153,7 @@ impl Installed {
                 settled,
                 kit,
                 others: BTreeMap::new(),
+                begun: Vec::new(),
             },
             nest: Some(Nest::open()),
             perches,
@@ -458,7 +461,9 @@ impl Installed {
             incarnation: node.incarnation,
             era: Era::new(surroundings.inbox.clone()),
             started: now,
-            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
+            node: membership::node(&self.config, &node, now)
+                .remembering(surroundings.memory)
+                .beginning(&self.parts.begun),
             shares: self.shares(&node, keeper.as_ref().map(Keeper::ports)),
             placing: Placing::new(&self.config),
             questions: Questions::default(),

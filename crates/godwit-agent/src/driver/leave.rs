@@ -128,6 +128,7 @@ impl Driver {
         self.finish_dismissals();
         self.restarts = reason == GoodbyeReason::Restart;
         let others = self.node.share_status().filter_map(other_side).collect();
+        let begun = self.node.begun();
         if let Some((next, _)) = &self.next {
             take_leave(&mut self.node, next);
         }
@@ -169,6 +170,7 @@ impl Driver {
             settled: self.settled,
             kit,
             others,
+            begun,
         };
         End {
             bound_until,

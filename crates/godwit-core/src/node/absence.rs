@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use super::action::Action;
 use super::context::Context;
-use super::moving::{MoveCause, MoveWish, Moving};
+use super::moving::Moving;
 use super::peer::PeerSide;
 use super::share::ShareSide;
+use super::wish::{MoveCause, MoveWish};
 use crate::share::State;
 use crate::{MonoTime, PeerId};
 

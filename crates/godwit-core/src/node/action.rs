@@ -9,7 +9,8 @@ use godwit_wire::{
 
 use super::event::{Event, EventKind};
 use super::handoff::HandoffWork;
-use super::moving::{MoveError, MoveWish};
+use super::moving::MoveError;
+use super::wish::MoveWish;
 use crate::{MonoTime, PeerId};
 
 /// Why sockets of this node are to end, silently.

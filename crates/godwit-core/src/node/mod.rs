@@ -66,6 +66,8 @@ mod share;
 mod standby;
 mod status;
 mod succession;
+mod wish;
+
 #[cfg(test)]
 mod tests;
 
@@ -80,10 +82,11 @@ use homes::Mates;
 pub use input::{
     Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
 };
-pub use moving::{FlowCheck, MoveCause, MoveError, MoveWish};
+pub use moving::{FlowCheck, MoveError};
 pub use peer::Power;
 pub use proof::Proof;
 pub use status::{FailbackStatus, LeaseStatus, PeerStatus, ShareStatus};
+pub use wish::{MoveCause, MoveWish};
 
 use crate::lease::{Acceptor, Terms};
 use action::Outbox;
@@ -246,6 +249,7 @@ impl Node {
         self.follow_detector(peer, now);
         if !departed {
             for claim in &beat.shares {
+                self.note_named(peer, claim.share);
                 if !self.considers(peer, beat.incarnation, claim, now) {
                     continue;
                 }
@@ -557,6 +561,7 @@ impl Node {
     fn settle(&mut self, now: MonoTime) {
         self.settle_fitness();
         self.settle_homes(now);
+        self.settle_first_homes();
         self.settle_leases(now);
         self.with_shares(now, ShareSide::settle_handoffs);
         self.with_shares(now, ShareSide::settle_announcement);

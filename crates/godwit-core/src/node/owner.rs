@@ -39,6 +39,7 @@ impl ShareSide {
                 self.in_sync.clear();
                 self.forget_flows();
                 self.requests.clear();
+                self.note_begin(change, context);
                 match change.prev {
                     State::Shadow { owner, generation } if change.reason == Reason::Moved => {
                         self.take_over_stay(owner, generation);

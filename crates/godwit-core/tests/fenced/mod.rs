@@ -81,6 +81,8 @@ pub(crate) struct Side {
     kept: Option<String>,
     /// Who its file says may take the share over.
     pub(crate) backup: usize,
+    /// Its file does not name the share yet.
+    lacks: bool,
     /// How many seconds its clock of day is ahead, for agents that are started.
     pub(crate) ahead: u32,
     inbox: VecDeque<Parcel>,
@@ -158,6 +160,7 @@ impl World {
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             kept: None,
             backup: B,
+            lacks: false,
             ahead: 0,
             inbox: VecDeque::new(),
         };
@@ -222,21 +225,7 @@ impl World {
             peers: others
                 .map(|other| PeerConfig { name: name(other) })
                 .collect(),
-            shares: vec![ShareConfig {
-                id: SHARE,
-                name: "web".into(),
-                primary: name(A),
-                mates: Vec::new(),
-                backups: vec![name(self.sides[side].backup)],
-                fencing: self.fencing,
-                server_lost_hold: 2 * TERMS.term,
-                policy: FlowPolicy::default(),
-                flap_limit: self.flap_limit,
-                failback: self.failback,
-                paths: 0,
-                moves_within: None,
-                resume,
-            }],
+            shares: self.shares(side, resume).collect(),
             lease: LeaseConfig {
                 voters: (0..nodes).map(name).collect(),
                 terms: TERMS,
