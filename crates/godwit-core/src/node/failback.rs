@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!  Open ── begins here, and the primary is heard and does not have it ──► Here
-//!    └──── begins otherwise, or another node owns it ──► Had ◄── leaves ────┘
+//!    └──── begins otherwise, or after another owner ──► Had ◄── the same ───┘
 //! ```
 
 use std::time::Duration;
@@ -107,7 +107,8 @@ impl ShareSide {
         }
     }
 
-    /// `peer` has the share in its file: it says so in each heartbeat, or in turn.
+    /// `peer` has the share in its file: it says so over each new link, and in its heartbeats
+    /// at least while a server listens.
     pub(super) fn note_named(&mut self, peer: PeerId) {
         if let Some(failback) = &mut self.failback {
             failback.named |= failback.primary == peer;
@@ -162,7 +163,6 @@ impl ShareSide {
             failback.due = None;
             failback.asked = false;
             failback.refused = None;
-            failback.first = First::Had;
         }
     }
 

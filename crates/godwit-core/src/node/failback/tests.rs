@@ -4,7 +4,7 @@ use godwit_wire::{Epoch, Generation, Message, NodeName, Role, ShareClaim};
 
 use super::super::tests::{PEER, actions, config, hello, ms};
 use super::*;
-use crate::node::{Beat, Link, Resume};
+use crate::node::{Beat, Link, PeerConfig, Resume};
 
 const BOTH: [ShareId; 2] = [ShareId(0), ShareId(1)];
 const A_S_LIFE: u64 = 5 << 32;
@@ -97,11 +97,59 @@ fn what_the_primary_names_does_not_begin_for_want_of_it() {
     }
 }
 
+/// Behind a director heartbeats do not name what nobody listens for.
+#[test]
+fn what_the_primary_names_over_its_link_counts() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_link(PEER, Link::Up, ms(1));
+    node.handle_message(PEER, &Message::Hello(hello()), ms(1));
+    let claim = ShareClaim {
+        share: ShareId(1),
+        role: Role::None,
+        epoch: Epoch::NONE,
+    };
+    node.handle_message(PEER, &Message::ShareState(claim), ms(1));
+    for at in 1..400 {
+        beat(&mut node, 10 * at, &[]);
+    }
+    assert!(node.share_status().all(|it| it.state == State::Owner));
+    assert_eq!(node.begun(), [ShareId(0)]);
+}
+
 #[test]
 fn a_primary_that_is_not_heard_may_have_failed() {
     let mut node = Node::new(&config(), ms(0));
     for at in 1..400 {
         node.handle_timeout(ms(10 * at));
+    }
+    assert!(node.share_status().all(|it| it.state == State::Owner));
+    assert_eq!(node.begun(), []);
+}
+
+/// `c` had it first, and failed: who takes over is not who had it for want of `a`.
+#[test]
+fn what_another_node_has_owned_has_had_a_home() {
+    let mut config = config();
+    let name = NodeName::new("c").expect("a literal");
+    config.peers.push(PeerConfig { name });
+    config.shares.truncate(1);
+    config.shares[0].backups.push(name);
+    let mut node = Node::new(&config, ms(0));
+    for at in 1..400 {
+        beat(&mut node, 10 * at, &[]);
+        let beat = Beat {
+            incarnation: A_S_LIFE,
+            sequence: at,
+            sent: None,
+            shares: vec![ShareClaim {
+                share: ShareId(0),
+                role: Role::Owner,
+                epoch: Epoch::new(5, 3),
+            }],
+        };
+        if at < 200 {
+            node.handle_heartbeat(PeerId(1), &beat, ms(10 * at));
+        }
     }
     assert!(node.share_status().all(|it| it.state == State::Owner));
     assert_eq!(node.begun(), []);
