@@ -24,9 +24,11 @@ fn begun(fencing: Fencing, nodes: usize) -> World {
 /// Why the owner has asked for moves.
 fn causes(world: &World, side: usize) -> Vec<MoveCause> {
     let asked = world.sides[side].actions.iter();
-    let causes = asked.filter_map(|action| match action {
-        Action::AskMove { wish, .. } => Some(wish.cause),
-        _ => None,
+    let causes = asked.filter_map(|action| {
+        let Action::AskMove { wish, .. } = action else {
+            return None;
+        };
+        Some(wish.cause)
     });
     causes.collect()
 }

@@ -57,12 +57,13 @@ fn join(node: &mut Node, share: ShareId, at: u64) -> Vec<ShareId> {
     };
     drop(status);
     node.handle_message(PEER, &ready(Generation::NONE), ms(at));
-    let offered = actions(node).into_iter().find_map(|action| match action {
-        Action::Send {
-            message: Message::StandbyReady { generation, .. },
-            ..
-        } => Some(generation),
-        _ => None,
+    let offered = actions(node).into_iter().find_map(|action| {
+        if let Action::Send { message, .. } = action
+            && let Message::StandbyReady { generation, .. } = message
+        {
+            return Some(generation);
+        }
+        None
     });
     let offered = offered.expect("it is admitted");
     node.handle_message(PEER, &ready(offered), ms(at));
@@ -70,12 +71,12 @@ fn join(node: &mut Node, share: ShareId, at: u64) -> Vec<ShareId> {
 }
 
 fn asked(node: &mut Node) -> Vec<ShareId> {
-    let asked = actions(node).into_iter().filter_map(|action| match action {
-        Action::AskMove { share, wish } => {
-            assert_eq!((wish.cause, wish.force), (MoveCause::FirstHome, false));
-            Some(share)
-        }
-        _ => None,
+    let asked = actions(node).into_iter().filter_map(|action| {
+        let Action::AskMove { share, wish } = action else {
+            return None;
+        };
+        assert_eq!((wish.cause, wish.force), (MoveCause::FirstHome, false));
+        Some(share)
     });
     asked.collect()
 }
