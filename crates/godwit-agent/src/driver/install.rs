@@ -13,7 +13,7 @@ use godwit_bpf::{
 use godwit_core::node::Resume;
 use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
-use godwit_core::{MonoTime, NodeConfig, VoterMemory};
+use godwit_core::{MonoTime, Node, NodeConfig, VoterMemory};
 use godwit_sock::{Devices, FrameSender, Interface, SegmentSender, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
 
@@ -44,7 +44,7 @@ use super::shares::Shares;
 use super::standstill::Standstill;
 use super::sweep::Doubts;
 use super::twins::Farewells;
-use super::{Driver, InstallError, Surroundings, leftover, ring, routes, sweep, unlisted};
+use super::{Driver, InstallError, Surroundings, leftover, other, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::era::Era;
@@ -210,7 +210,7 @@ impl Installed {
                 let stay = (from.epoch, from.generation);
                 let known = self.parts.others.get(&share.id).copied();
                 let voted = memory.and_then(|it| it.other_side(share.id, node.name, stay));
-                from.other = known.or(voted);
+                from.other = known.or(voted).or_else(|| self.found_on_link(share.id));
             }
         }
         node
@@ -302,6 +302,14 @@ impl Installed {
         self.parts.datapath.shares.left_over(share).ok().flatten()
     }
 
+    /// The other side of that, by its address on the link.
+    fn found_on_link(&self, share: ShareId) -> Option<NodeName> {
+        let left = self.left_over(share)?;
+        // Behind a stay it is where somebody was.
+        let left = Some(left).filter(|left| !left.generation.is_none())?;
+        other::server_at(&self.config, self.parts.interface.index, left.peer_mac)
+    }
+
     /// The greatest generation of flows that an earlier agent left, per share.
     fn inherited(&self) -> BTreeMap<ShareId, Generation> {
         let mut latest = BTreeMap::new();
@@ -311,6 +319,12 @@ impl Installed {
             *greatest = flow.generation.max(*greatest);
         });
         latest
+    }
+
+    /// With what an earlier life in this process has voted for, and has begun.
+    fn core(&self, node: &NodeConfig, memory: Option<VoterMemory>, now: MonoTime) -> Node {
+        let node = membership::node(&self.config, node, now);
+        node.remembering(memory).beginning(&self.parts.begun)
     }
 
     /// With what an earlier agent has left of them.
@@ -461,9 +475,7 @@ impl Installed {
             incarnation: node.incarnation,
             era: Era::new(surroundings.inbox.clone()),
             started: now,
-            node: membership::node(&self.config, &node, now)
-                .remembering(surroundings.memory)
-                .beginning(&self.parts.begun),
+            node: self.core(&node, surroundings.memory, now),
             shares: self.shares(&node, keeper.as_ref().map(Keeper::ports)),
             placing: Placing::new(&self.config),
             questions: Questions::default(),

@@ -62,6 +62,7 @@ mod logs;
 mod moves;
 pub(crate) mod neighbours;
 mod offer;
+mod other;
 mod output;
 mod paths;
 pub(crate) mod pauses;

@@ -233,7 +233,10 @@ impl ShareSide {
     fn dismiss_former(&mut self, context: &mut Context<'_>) {
         let former: Vec<_> = self.former().collect();
         for peer in former {
-            self.lose_standby(peer, LeaveReason::StandbyQuit, context);
+            // Without a lease nothing but this word keeps it from taking over.
+            if self.lease.is_some() || context.is_linked(peer) {
+                self.lose_standby(peer, LeaveReason::StandbyQuit, context);
+            }
         }
     }
 

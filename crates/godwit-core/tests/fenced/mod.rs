@@ -121,6 +121,10 @@ pub(crate) struct World {
     pub(crate) failback: Option<Duration>,
     /// What agents have voted for outlives them, but no boot.
     pub(crate) keeps: bool,
+    /// How many may speak at one time: without a fence that may be more than one.
+    pub(crate) voices: usize,
+    /// Agents find on the link who was the other side of what one before has left.
+    pub(crate) finds: bool,
     /// What [`Action::CheckFlows`] finds.
     pub(crate) flow_check: FlowCheck,
     random: u64,
@@ -182,6 +186,8 @@ impl World {
             flap_limit: 0,
             failback: None,
             keeps: false,
+            voices: 1,
+            finds: false,
             flow_check: FlowCheck::default(),
             random: 0,
             last_owner: Epoch::NONE,
@@ -270,7 +276,9 @@ impl World {
 
     /// As far as its last agent has left word.
     fn other_side(&self, side: usize, entry: Entry) -> Option<NodeName> {
-        let kept = self.sides[side].kept.as_ref()?;
+        let Some(kept) = &self.sides[side].kept else {
+            return self.found_on_link(side, entry);
+        };
         let votes = VoterMemory::of_text(kept, TERMS).expect("whole");
         votes.other_side(SHARE, name(side), (entry.epoch, entry.generation))
     }
@@ -408,7 +416,8 @@ impl World {
                 self.input(side, Node::handle_timeout);
             }
         }
-        assert!(self.speakers().len() <= 1, "two voices: {:?}", self.sides);
+        let voices = self.speakers().len();
+        assert!(voices <= self.voices, "two voices: {:?}", self.sides);
     }
 
     fn bring_up_links(&mut self) {

@@ -82,6 +82,16 @@ impl World {
         begun.unwrap_or_default()
     }
 
+    /// Who has the other part of a stay: the data path knows where that one is.
+    pub(super) fn found_on_link(&self, side: usize, entry: Entry) -> Option<NodeName> {
+        let of_stay = |other: &usize| {
+            let it = self.sides[*other].entry;
+            *other != side && (it.epoch, it.generation) == (entry.epoch, entry.generation)
+        };
+        let mut others = (0..self.sides.len()).filter(|_| self.finds);
+        others.find(of_stay).map(name)
+    }
+
     /// Twins that end with the file leave the set before they do.
     fn leave(&mut self, side: usize) {
         let fact = FactId {
