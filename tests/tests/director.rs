@@ -18,6 +18,8 @@ use godwit_tests::stage::{PORT, stage, until};
 
 #[path = "director/forged.rs"]
 mod forged;
+#[path = "director/health.rs"]
+mod health;
 #[path = "director/pair.rs"]
 mod pair;
 #[path = "director/reach.rs"]

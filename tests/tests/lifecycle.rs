@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
-use godwit_lab::capture::FrameSeen;
+use godwit_lab::capture::{FrameSeen, Trace};
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -53,6 +53,55 @@ fn finish_all<const N: usize>(traffic: [Traffic; N], since: Instant) {
     for one in traffic {
         one.finish(since, STALL_LIMIT);
     }
+}
+
+/// A node that is in no file any more, as its machine has another name: what its agent has
+/// left goes with the name alone, and not while it runs.
+#[test]
+fn what_a_node_has_left_is_taken_away_by_its_name() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
+    let capture = witness(&lab);
+    let since = Instant::now();
+    let pair = protected_pair(&lab, &cluster, Host::A);
+    let by_name = |cluster: &Cluster<'_>, name: &str| {
+        let output = cluster.godwit(Host::B, &["agent", "--detach", "--node", name]);
+        output.expect("it ends")
+    };
+    let refused = by_name(&cluster, "b");
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(refused.stderr.contains("stop it first"), "{refused:?}");
+    for one in &pair {
+        wait_protected(&cluster, Host::A, one.local());
+    }
+    let agent = cluster.agent(Host::B).expect("it was started");
+    agent.kill().expect("it runs");
+    let stranger = by_name(&cluster, "c");
+    assert!(stranger.stdout.contains("nothing was"), "{stranger:?}");
+    let pins = cluster.pins(Host::B).expect("the machine is there");
+    assert!(pins.exists(), "what it has left");
+    let done = by_name(&cluster, "b");
+    assert!(done.status.success(), "{done:?}");
+    assert!(done.stdout.contains("is removed"), "{done:?}");
+    assert!(!pins.exists(), "{} is left", pins.display());
+    for one in &pair {
+        wait_unprotected(&cluster, Host::A, one.local(), &["standby_lost"]);
+        one.goes_on();
+    }
+    cluster.start_agent(Host::B).expect("another one begins");
+    cluster.wait_in_sync(Host::A, DEADLINE).expect("in sync");
+    finish_all(pair, since);
+    assert_no_word_of(Host::B, &assert_unnoticed(capture));
+}
+
+fn assert_no_word_of(host: Host, trace: &Trace) {
+    let mac = host.mac(Network::Data);
+    let segments = trace.segments();
+    let voices = segments.filter(|s| s.from_mac == mac && s.from.port == PORT);
+    assert_eq!(voices.count(), 0, "segments of the standby at the client");
 }
 
 /// An owner that is detached serves on as if Godwit had never been there, and
@@ -127,12 +176,7 @@ fn detaching_the_standby_ends_twins_in_silence() {
     wait_protected(&cluster, Host::A, fresh.local());
     finish_all([fresh], since);
     finish_all(pair, since);
-    let trace = assert_unnoticed(capture);
-    let b = Host::B.mac(Network::Data);
-    let voices = trace
-        .segments()
-        .filter(|s| s.from_mac == b && s.from.port == PORT);
-    assert_eq!(voices.count(), 0, "segments of the standby at the client");
+    assert_no_word_of(Host::B, &assert_unnoticed(capture));
 }
 
 /// An agent may be restarted at any time: what it has pinned goes on, a crash

@@ -1,17 +1,21 @@
 //! Where the peer is on the link: not known, known too late, known before.
 
 use std::process::Command;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use godwit_lab::capture::Capture;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Status};
-use godwit_lab::host::Host;
+use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
-    assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, until, wait_protected,
-    wait_unprotected, witness,
+    PORT, assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, throughout, until,
+    wait_protected, wait_unprotected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
+use godwit_wire::{ArpOperation, ArpPacket};
 
 /// Has b answer for its address on the data network, or not.
 fn set_arp(lab: &Lab, state: &str) {
@@ -99,4 +103,80 @@ fn a_peer_that_falls_silent_on_the_link_is_where_it_was() {
     old.finish(since, STALL_LIMIT);
     fresh.finish(since, STALL_LIMIT);
     assert_unnoticed(capture);
+}
+
+/// More than the agent takes to look at what its kernel believes.
+const ROUNDS: Duration = Duration::from_millis(2500);
+
+/// Ends that, however the test goes on.
+struct Liar<'a>(&'a AtomicBool);
+
+impl Drop for Liar<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Says again and again that b's address is at the attacker.
+fn lie(lab: &Lab, done: &AtomicBool) {
+    let mac = Host::Attacker.mac(Network::Data);
+    let lie = ArpPacket::gratuitous(ArpOperation::Reply, Host::B.v4(), mac);
+    while !done.load(Ordering::Relaxed) {
+        let sent = lab
+            .node(Host::Attacker)
+            .send_frames(&[lie.broadcast_frame()]);
+        sent.expect("the machine is there");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What a's kernel believes.
+fn is_taken_in(lab: &Lab) -> bool {
+    let mut command = Command::new("ip");
+    command.args(["neigh", "show", &Host::B.v4().to_string()]);
+    let output = lab.node(Host::A).run(command, DEADLINE).expect("it ends");
+    let liar = Host::Attacker.mac(Network::Data).to_string();
+    output.stdout.contains(&liar)
+}
+
+/// A peer says over its link where it is. Who lies about that on the data network got what
+/// clients say, and their connections lost their twins.
+#[test]
+fn who_claims_a_peers_address_gets_nothing_of_what_clients_say() {
+    let options = LabOptions {
+        attacker: true,
+        ..LabOptions::default()
+    };
+    let Some(lab) = stage(options) else { return };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let since = Instant::now();
+    let old = Traffic::start(&lab, service_v4(), Load::Upload);
+    wait_protected(&cluster, Host::A, old.local());
+    let liar = Host::Attacker.mac(Network::Data).to_string();
+    let overheard = Capture::start(lab.node(Host::Attacker), Network::Data);
+    let overheard = overheard.expect("it starts");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| lie(&lab, &done));
+        let _liar = Liar(&done);
+        until("a's kernel believes it", || is_taken_in(&lab).then_some(()));
+        until("it is said", || {
+            let status = cluster.status(Host::A).ok()?;
+            let says = |it: &String| it.contains("address_conflict") && it.contains(&liar);
+            status.warnings.iter().any(says).then_some(())
+        });
+        throughout("a is in sync with b", ROUNDS, || {
+            let status = cluster.status(Host::A).expect("it answers");
+            status.services[0].in_sync == ["b"]
+        });
+        let fresh = Traffic::start(&lab, service_v6(), Load::Echo);
+        wait_protected(&cluster, Host::A, fresh.local());
+        fresh.finish(since, STALL_LIMIT);
+    });
+    wait_protected(&cluster, Host::A, old.local());
+    old.finish(since, STALL_LIMIT);
+    let trace = overheard.finish().expect("it is complete");
+    let told = trace.segments().filter(|it| it.to.port == PORT).count();
+    assert_eq!(told, 0, "segments of clients at the liar's");
 }

@@ -12,8 +12,9 @@ use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_tests::change::{How, change, reload};
 use godwit_tests::stage::{
-    PORT, assert_one_voice, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6,
-    stage, throughout, until, wait_in_sync, wait_protected, witness,
+    PORT, assert_no_live_reset, assert_one_voice, assert_unnoticed, flow, in_sync, servers,
+    service_v4, service_v6, stage, throughout, until, wait_event, wait_in_sync, wait_protected,
+    witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -99,6 +100,58 @@ fn a_service_that_is_put_before_another_one_disturbs_nobody() {
             echo.finish(since, STALL_LIMIT);
         }
         assert_unnoticed(capture);
+    }
+}
+
+/// A service behind all others, with a server.
+fn with_shop(text: &str) -> String {
+    let [v4, v6] = SHOP;
+    format!(
+        "{text}\n[[service]]\nname = \"shop\"\naddress = [\"{v4}:{PORT}\", \"[{v6}]:{PORT}\"]\n\
+         primary = \"a\"\nbackups = [\"b\"]\n"
+    )
+}
+
+fn role(cluster: &Cluster<'_>, host: Host, service: &str) -> Option<String> {
+    let services = cluster.status(host).ok()?.services;
+    let found = services.into_iter().find(|it| it.name == service);
+    found.map(|it| it.role)
+}
+
+/// It stayed where it had begun, for want of a failback. The standby's node takes its file
+/// first, and another one before its primary has any.
+#[test]
+fn a_service_that_began_at_the_standby_goes_to_its_primary() {
+    for how in [How::Reload, How::Restart] {
+        let Some(lab) = stage(LabOptions::default()) else {
+            return;
+        };
+        let _servers = servers(&lab);
+        let mut cluster = in_sync(&lab, ClusterOptions::default());
+        // A majority of the voters has to have it.
+        change(&mut cluster, Host::Witness, How::Reload, with_shop);
+        change(&mut cluster, Host::B, how, with_shop);
+        let owns = |cluster: &Cluster<'_>, host| {
+            let role = role(cluster, host, "shop")?;
+            (role == "owner").then_some(())
+        };
+        until("it begins at b", || owns(&cluster, Host::B));
+        change(&mut cluster, Host::B, How::Reload, |text| {
+            text.replacen("[detect]", "# Nothing new.\n[detect]", 1)
+        });
+        let capture = witness(&lab);
+        let since = Instant::now();
+        let echoes = SHOP.map(|to| Traffic::start(&lab, SocketAddr::new(to, PORT), Load::Echo));
+        change(&mut cluster, Host::A, how, with_shop);
+        until("it goes to a", || owns(&cluster, Host::A));
+        wait_event(&cluster, Host::B, "home_hand_over");
+        let shadows = |cluster: &Cluster<'_>| Some(role(cluster, Host::B, "shop")? == "shadow");
+        until("b stands by", || shadows(&cluster)?.then_some(()));
+        for echo in echoes {
+            wait_protected(&cluster, Host::A, echo.local());
+            echo.finish(since, STALL_LIMIT);
+        }
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
     }
 }
 

@@ -95,3 +95,22 @@ fn servers_change_their_order_while_requests_move() {
         assert_no_live_reset(&trace);
     });
 }
+
+/// Without a fence nobody has voted for who is in sync. An agent that starts takes the new
+/// first backup for the one before, and clients wait for it, unless it finds that on the link.
+#[test]
+fn an_agent_that_starts_with_another_order_knows_who_stood_by() {
+    on_ring(Fencing::None, OWN_RULES, |ring| {
+        change(&mut ring.cluster, Host::A, How::Restart, |text| {
+            text.replace(ONE_WAY, OTHER_WAY)
+        });
+        let left = until("who stood by leaves", || {
+            let events = ring.cluster.event_text(Host::A).ok()?;
+            let mut lines = events.lines();
+            lines
+                .find(|it| it.contains("standby_left"))
+                .map(str::to_owned)
+        });
+        assert!(left.contains("peer=b"), "{left}");
+    });
+}

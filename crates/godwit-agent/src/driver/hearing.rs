@@ -1,5 +1,8 @@
 //! Whether clients and this node's kernel still hear each other, by what the census sees of
 //! flows ([`godwit_core::hearing`]); a fact for [`crate::surroundings`].
+//!
+//! Connections that were handed over one by one have no flow. Their entries say when a segment
+//! came, genuine or forged, and no sequence number: nothing follows from that.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,7 +12,7 @@ use godwit_bpf::{
 use godwit_core::node::Resume;
 use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
-use godwit_core::{MonoTime, NodeConfig, VoterMemory};
+use godwit_core::{MonoTime, Node, NodeConfig, VoterMemory};
 use godwit_sock::{Devices, FrameSender, Interface, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
 
@@ -45,8 +45,8 @@ use super::standstill::Standstill;
 use super::twins::Farewells;
 use super::voice::Voice;
 use super::{
-    Driver, InstallError, Lasting, Outside, Snapshots, Surroundings, Twins, leftover, ring, routes,
-    sweep, unlisted,
+    Driver, InstallError, Lasting, Outside, Snapshots, Surroundings, Twins, leftover, other, ring,
+    routes, sweep, unlisted,
 };
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
@@ -80,6 +80,8 @@ pub struct Remains {
     pub(super) kit: Option<Kit>,
     /// The other side of each share, as the driver before knew it.
     pub(super) others: BTreeMap<ShareId, NodeName>,
+    /// The shares that it owned because they had begun here for want of their primaries.
+    pub(super) begun: Vec<ShareId>,
 }
 
 impl Installed {
@@ -130,6 +132,7 @@ impl Installed {
                 },
                 kit,
                 others: BTreeMap::new(),
+                begun: Vec::new(),
             },
             nest: Some(Nest::open()),
             perches,
@@ -182,7 +185,7 @@ impl Installed {
                 let stay = (from.epoch, from.generation);
                 let known = self.parts.others.get(&share.id).copied();
                 let voted = memory.and_then(|it| it.other_side(share.id, node.name, stay));
-                from.other = known.or(voted);
+                from.other = known.or(voted).or_else(|| self.found_on_link(share.id));
             }
         }
         node
@@ -274,6 +277,14 @@ impl Installed {
         self.parts.datapath.shares.left_over(share).ok().flatten()
     }
 
+    /// The other side of that, by its address on the link.
+    fn found_on_link(&self, share: ShareId) -> Option<NodeName> {
+        let left = self.left_over(share)?;
+        // Behind a stay it is where somebody was.
+        let left = Some(left).filter(|left| !left.generation.is_none())?;
+        other::server_at(&self.config, self.parts.interface.index, left.peer_mac)
+    }
+
     /// The greatest generation of flows that an earlier agent left, per share.
     fn inherited(&self) -> BTreeMap<ShareId, Generation> {
         let mut latest = BTreeMap::new();
@@ -283,6 +294,12 @@ impl Installed {
             *greatest = flow.generation.max(*greatest);
         });
         latest
+    }
+
+    /// With what an earlier life in this process has voted for, and has begun.
+    fn core(&self, node: &NodeConfig, memory: Option<VoterMemory>, now: MonoTime) -> Node {
+        let node = membership::node(&self.config, node, now);
+        node.remembering(memory).beginning(&self.parts.begun)
     }
 
     /// With what an earlier agent has left of them.
@@ -430,11 +447,12 @@ impl Installed {
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);
         let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
+        let core = self.core(&node, surroundings.memory, now);
         let interface = self.parts.interface;
         let mut voice = self.parts.voice;
         (voice.ifindex, voice.mac) = (interface.index, interface.mac);
         let ground = Ground {
-            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
+            node: core,
             started: now,
             shares,
             voice,

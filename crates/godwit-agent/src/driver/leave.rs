@@ -136,6 +136,7 @@ impl Driver {
             .share_status()
             .filter_map(other_side)
             .collect();
+        let begun = self.ground.node.begun();
         if let Some((next, _)) = &self.next {
             take_leave(&mut self.ground.node, next);
         }
@@ -177,6 +178,7 @@ impl Driver {
             origins: self.lasting.origins,
             kit,
             others,
+            begun,
         };
         End {
             bound_until,

@@ -56,6 +56,7 @@ mod logs;
 mod moves;
 pub(crate) mod neighbours;
 mod offer;
+mod other;
 mod output;
 pub(crate) mod pauses;
 mod pins;

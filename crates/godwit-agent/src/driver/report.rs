@@ -347,7 +347,7 @@ fn aside(work: impl FnOnce() + Send + 'static) {
 fn say_failback(service: &str, failback: &FailbackStatus, now: MonoTime) -> String {
     let refused = moves::say(service, failback.to.as_str(), failback.refused);
     format!(
-        "{}; failback is tried again in {} s",
+        "{}; that is tried again in {} s",
         refused.sentence,
         failback.again.since(now).as_secs() + 1
     )

@@ -43,9 +43,10 @@ const KEPT: usize = 1024;
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Names of such events.
-const TRIES: [&str; 4] = [
+const TRIES: [&str; 5] = [
     "server_missing_hand_over",
     "unfit_hand_over",
+    "home_hand_over",
     "move_refused",
     "materialise_failed",
 ];

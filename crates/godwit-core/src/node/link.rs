@@ -152,6 +152,9 @@ impl Node {
             let by = Speaker { peer, life: *epoch };
             return self.handle_handoff(by, (*share, *id), step, now);
         }
+        if let Message::ShareState(claim) = message {
+            self.note_named(peer, claim.share);
+        }
         if !self.considers_message(peer, message, now) {
             return;
         }

@@ -67,9 +67,10 @@ mod share;
 mod standby;
 mod status;
 mod succession;
+mod wish;
+
 #[cfg(test)]
 mod tests;
-mod wish;
 
 pub use action::{
     Action, EndReason, FlowAction, LeaseAction, MoveAction, PeerAction, RejoinAction, ShareAction,
@@ -251,6 +252,7 @@ impl Node {
         self.follow_detector(peer, now);
         if !departed {
             for claim in &beat.shares {
+                self.note_named(peer, claim.share);
                 if !self.considers(peer, beat.incarnation, claim, now) {
                     continue;
                 }
@@ -562,6 +564,7 @@ impl Node {
     fn settle(&mut self, now: MonoTime) {
         self.settle_fitness();
         self.settle_homes(now);
+        self.settle_first_homes();
         self.settle_leases(now);
         self.with_shares(now, ShareSide::settle_handoffs);
         self.with_shares(now, ShareSide::settle_announcement);

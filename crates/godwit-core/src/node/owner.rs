@@ -39,6 +39,7 @@ impl ShareSide {
                 self.in_sync.clear();
                 self.forget_flows();
                 self.requests.clear();
+                self.note_begin(change, context);
                 match change.prev {
                     State::Shadow { owner, generation } if change.reason == Reason::Moved => {
                         self.take_over_stay(owner, generation);
@@ -232,7 +233,10 @@ impl ShareSide {
     fn dismiss_former(&mut self, context: &mut Context<'_>) {
         let former: Vec<_> = self.former().collect();
         for peer in former {
-            self.lose_standby(peer, LeaveReason::StandbyQuit, context);
+            // Without a lease nothing but this word keeps it from taking over.
+            if self.lease.is_some() || context.is_linked(peer) {
+                self.lose_standby(peer, LeaveReason::StandbyQuit, context);
+            }
         }
     }
 

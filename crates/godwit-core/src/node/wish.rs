@@ -70,6 +70,8 @@ pub enum MoveCause {
     Unfit,
     /// The primary has been in sync for long enough.
     Failback,
+    /// The share has begun here, as its primary did not have it yet. Now it is in sync.
+    FirstHome,
 }
 
 impl MoveCause {
@@ -79,6 +81,7 @@ impl MoveCause {
             Self::ServerMissing => "server_missing_hand_over",
             Self::Unfit => "unfit_hand_over",
             Self::Failback => "failback_hand_over",
+            Self::FirstHome => "home_hand_over",
         }
     }
 }

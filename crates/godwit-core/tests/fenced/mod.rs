@@ -81,6 +81,8 @@ pub(crate) struct Side {
     kept: Option<String>,
     /// Who its file says may take the share over.
     pub(crate) backup: usize,
+    /// Its file does not name the share yet.
+    lacks: bool,
     /// How many seconds its clock of day is ahead, for agents that are started.
     pub(crate) ahead: u32,
     inbox: VecDeque<Parcel>,
@@ -119,6 +121,10 @@ pub(crate) struct World {
     pub(crate) failback: Option<Duration>,
     /// What agents have voted for outlives them, but no boot.
     pub(crate) keeps: bool,
+    /// How many may speak at one time: without a fence that may be more than one.
+    pub(crate) voices: usize,
+    /// Agents find on the link who was the other side of what one before has left.
+    pub(crate) finds: bool,
     /// What [`MoveAction::CheckFlows`] finds.
     pub(crate) flow_check: FlowCheck,
     random: u64,
@@ -158,6 +164,7 @@ impl World {
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             kept: None,
             backup: B,
+            lacks: false,
             ahead: 0,
             inbox: VecDeque::new(),
         };
@@ -179,6 +186,8 @@ impl World {
             flap_limit: 0,
             failback: None,
             keeps: false,
+            voices: 1,
+            finds: false,
             flow_check: FlowCheck::default(),
             random: 0,
             last_owner: Epoch::NONE,
@@ -222,21 +231,7 @@ impl World {
             peers: others
                 .map(|other| PeerConfig { name: name(other) })
                 .collect(),
-            shares: vec![ShareConfig {
-                id: SHARE,
-                name: "web".into(),
-                primary: name(A),
-                mates: Vec::new(),
-                backups: vec![name(self.sides[side].backup)],
-                fencing: self.fencing,
-                server_lost_hold: 2 * TERMS.term,
-                policy: FlowPolicy::default(),
-                flap_limit: self.flap_limit,
-                failback: self.failback,
-                paths: 0,
-                moves_within: None,
-                resume,
-            }],
+            shares: self.shares(side, resume).collect(),
             lease: LeaseConfig {
                 voters: (0..nodes).map(name).collect(),
                 terms: TERMS,
@@ -281,7 +276,9 @@ impl World {
 
     /// As far as its last agent has left word.
     fn other_side(&self, side: usize, entry: Entry) -> Option<NodeName> {
-        let kept = self.sides[side].kept.as_ref()?;
+        let Some(kept) = &self.sides[side].kept else {
+            return self.found_on_link(side, entry);
+        };
         let votes = VoterMemory::of_text(kept, TERMS).expect("whole");
         votes.other_side(SHARE, name(side), (entry.epoch, entry.generation))
     }
@@ -419,7 +416,8 @@ impl World {
                 self.input(side, Node::handle_timeout);
             }
         }
-        assert!(self.speakers().len() <= 1, "two voices: {:?}", self.sides);
+        let voices = self.speakers().len();
+        assert!(voices <= self.voices, "two voices: {:?}", self.sides);
     }
 
     fn bring_up_links(&mut self) {

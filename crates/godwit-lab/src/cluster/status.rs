@@ -88,6 +88,9 @@ pub struct BackendReport {
     /// Whether it does not answer the director's notes.
     #[serde(default)]
     pub unproved: bool,
+    /// Whether it is heard and does not hear the director.
+    #[serde(default)]
+    pub cut_off: bool,
 }
 
 /// A service in a [`DirectorReport`].
@@ -97,6 +100,9 @@ pub struct DirectedReport {
     pub slots: BTreeMap<String, u32>,
     /// How many send them to nobody.
     pub nobody: u32,
+    /// The back-ends whose servers stand still.
+    #[serde(default)]
+    pub paused: Vec<String>,
     /// How many have been changed since their first connection.
     pub mixed: u32,
 }
