@@ -86,6 +86,17 @@ struct {
 	__type(value, __u32);
 } gw_canary_peers SEC(".maps");
 
+/*
+ * Standby: where a canary has come from, by the address and port that it is from. What answers it
+ * goes there: the kernel's table of neighbours believes whoever claims an owner's address.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct gw_endpoint);
+	__type(value, struct gw_canary_peer);
+} gw_canary_ways SEC(".maps");
+
 /* Is that MAC address a peer's? */
 static __always_inline bool gw_is_canary_peer(const __u8 *mac)
 {
@@ -246,6 +257,14 @@ static __noinline int gw_canary_try_again(struct __sk_buff *skb,
 	return gw_verdict(GW_REASON_CANARY_IN_THE_WAY, GW_PASS);
 }
 
+static __always_inline void gw_canary_remember(const struct gw_pkt *p)
+{
+	struct gw_canary_peer from = {};
+
+	__builtin_memcpy(from.mac, p->smac, 6);
+	bpf_map_update_elem(&gw_canary_ways, &p->src, &from, BPF_ANY);
+}
+
 /* Standby: the owner's canary, through the tap. */
 static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 {
@@ -265,6 +284,7 @@ static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}
 	gw_canary_clear(p);
+	gw_canary_remember(p);
 	if (!again) {
 		skb->mark = GW_MARK_CANARY_HEARD;
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
@@ -290,18 +310,26 @@ static __always_inline bool gw_is_connection(const struct gw_flow_key *key)
 }
 
 /*
- * Standby, egress: what a socket says that was made of a canary. Its ACKs go to the owner
- * as they are, the reset that ends it nowhere.
+ * Standby, egress: what a socket says that was made of a canary. Its ACKs go to the owner,
+ * wherever the kernel believes that to be; the reset that ends it goes nowhere.
  */
 static __noinline int gw_canary_own(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key)
 {
-	if (!gw_is_canary_port(p->dst.port) || !gw_is_canary_peer(p->dmac) ||
-	    gw_is_connection(key))
+	const struct gw_canary_peer *way;
+	__u8 self[6], owner[6];
+
+	if (!gw_is_canary_port(p->dst.port) || gw_is_connection(key))
+		return GW_UNDECIDED;
+	way = bpf_map_lookup_elem(&gw_canary_ways, &p->dst);
+	if (!way || !gw_is_canary_peer(way->mac))
 		return GW_UNDECIDED;
 	if (p->flags != GW_TCP_ACK || p->len || !p->ts_at)
 		return gw_verdict(GW_REASON_CANARY_SILENCED, GW_DROP);
-	if (gw_put_canary_tag(skb, p, p->dmac))
+	__builtin_memcpy(owner, way->mac, 6);
+	gw_self(self);
+	gw_set_macs(skb, owner, self);
+	if (gw_put_canary_tag(skb, p, owner))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_CANARY_ANSWERED, GW_PASS);
 }

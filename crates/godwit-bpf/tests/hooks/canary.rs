@@ -99,6 +99,34 @@ fn a_syn_in_its_owner_s_name_stands_in_no_canary_s_way() {
     });
 }
 
+/// Somebody has told this machine's kernel by ARP or neighbour discovery that the owner is
+/// elsewhere: what answers its canaries goes to where they come from all the same.
+#[test]
+fn answers_go_to_where_a_canary_came_from() {
+    on_bench(|bench| {
+        bench.play(Role::Shadow);
+        let canaries = &bench.datapath.canaries;
+        canaries.know_peer(mac(Host::B)).expect("there is room");
+        for v6 in [false, true] {
+            hear_canary(bench, 9, v6);
+            let (client, service) = ends(Host::B, 9, v6);
+            let macs = (mac(Host::Client), mac(Host::A));
+            let answer = frame(macs, (service, client), ACK, (7, NONCE));
+            let sent = bench.put(Hook::Gate, 0, &answer);
+            assert_eq!(sent.verdict, NEXT);
+            assert_eq!(sent.frame[..12], answer_to(Host::B), "v6: {v6}");
+        }
+    });
+}
+
+/// The MAC addresses in front of a frame of this machine's to that one.
+fn answer_to(host: Host) -> [u8; 12] {
+    let mut macs = [0; 12];
+    macs[..6].copy_from_slice(&mac(host).0);
+    macs[6..].copy_from_slice(&mac(Host::A).0);
+    macs
+}
+
 /// The same of a connection in the owner's name that was begun and made no socket.
 #[test]
 fn a_flow_in_its_owner_s_name_stands_in_no_canary_s_way() {
