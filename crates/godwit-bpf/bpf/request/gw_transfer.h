@@ -187,6 +187,13 @@ gw_transfer_begin(const struct gw_flow_key *key, __u32 irs, __u32 state)
 	return bpf_map_lookup_elem(&gw_transfers, key);
 }
 
+/* What its client says is another server's, or was refused here. */
+static __always_inline bool gw_is_elsewhere(const struct gw_transfer *t)
+{
+	return t->state == GW_TRANSFER_GONE || t->state == GW_TRANSFER_ASKED ||
+	       t->state == GW_TRANSFER_REFUSED;
+}
+
 static __always_inline struct gw_transfer *
 gw_transfer_of(const struct gw_flow_key *key, __u32 irs)
 {
@@ -282,10 +289,7 @@ static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 	return true;
 }
 
-/*
- * A server has taken another connection with these addresses and ports: the earlier one is
- * over, wherever it was.
- */
+/* Another connection has these addresses and ports: the earlier one is over, wherever it was. */
 static __noinline void gw_forget_earlier(const struct gw_flow_key *key,
 					 __u32 irs)
 {

@@ -11,6 +11,7 @@ use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, SLIP_TYPE, from_service, on_bench, tapped,
     to_service,
 };
+use crate::ring::{ASK, Slip, with_slip};
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
@@ -157,12 +158,50 @@ fn a_syn_ends_nothing() {
             bench.expect(Hook::Tap, "gone", &syn, REDIRECT, "sent_on");
             let next = to_service(PORT, v6, CLIENT + 30, SERVICE + 9, ACK, b"");
             bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
-            // Who has it no more sends it back, and who can't be asked has nothing to say.
+            // Who has it no more sends it back, and who can't be asked has nothing to say: our
+            // kernel answers. That ends nothing either.
             bench.expect(Hook::Tap, "back", &tapped(syn.clone()), NEXT, "syn");
-            bench.connect(PORT, v6);
-            bench.put(Hook::Tap, 0, &answer(&ask(bench, v6), ACCEPTED));
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
             place(bench, Mate::Closed(mac(Host::B)));
             bench.expect(Hook::Tap, "b is not there", &syn, NEXT, "syn");
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
+            let both = TcpFlags::SYN.with(ACK);
+            let begun = IRS.wrapping_add(100);
+            let syn_ack = from_service(PORT, v6, ISS, begun, both, b"");
+            bench.expect(Hook::Gate, "SYN-ACK", &syn_ack, NEXT, "syn_ack");
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
+            let guessed = to_service(PORT, v6, begun, SERVICE + 1, ACK, b"");
+            bench.expect(Hook::Tap, "guessed", &guessed, REDIRECT, "sent_on");
+            // Who completes the handshake has heard the answer.
+            let third = to_service(PORT, v6, begun, SERVICE, ACK, b"");
+            bench.expect(Hook::Tap, "third", &third, NEXT, "handshake_done");
+            assert_eq!(bench.flow().id.irs.0, IRS.wrapping_add(99));
+            bench.expect(Hook::Tap, "it is here", &third, NEXT, "client_segment");
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// What was refused stays refused: the same question may come once more.
+#[test]
+fn a_syn_forgets_no_refusal() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            let slip = Slip {
+                kind: ASK,
+                number: 5,
+                to: 0,
+                from: 0,
+            };
+            let question = with_slip(Host::B, request(v6), slip);
+            let no = "no_listener";
+            bench.expect(Hook::Tap, "question", &question, REDIRECT, no);
+            let listener = TcpListener::bind(if v6 { "[::]:80" } else { "0.0.0.0:80" });
+            let _listener = listener.expect("the port is free");
+            let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+            bench.expect(Hook::Tap, "again", &question, REDIRECT, no);
         }
     });
 }

@@ -13,9 +13,10 @@ const NUMBER: u32 = 5;
 const NUMBERS: [u32; 3] = [NUMBER - 1, NUMBER, NUMBER + 1];
 const REQUEST: u32 = 7;
 
-const SAID: [Said; 9] = [
+const SAID: [Said; 10] = [
     Said::Syn,
     Said::OtherSyn,
+    Said::Completes,
     Said::Request(REQUEST),
     Said::Request(REQUEST + 1),
     Said::Rest(REQUEST),
@@ -199,10 +200,25 @@ fn a_socket_is_lost_for_a_named_reason_only() {
                 | Verdict::SendOnAndReset(_)
         );
         // Another connection has its addresses.
-        let makes_way = verdict == Verdict::Serve(None) && before.socket == Socket::Twin;
+        let makes_way = matches!(input, Input::Client(Said::Completes, _));
         let ends = [Input::Over, Input::Forget].contains(&input);
         let named = is_reset || makes_way || ends;
         assert!(named, "{before:?} {input:?} {verdict:?}");
+    });
+}
+
+/// Anybody can send one.
+#[test]
+fn a_syn_ends_nothing() {
+    each(|before, input, around, after, verdict| {
+        if !matches!(input, Input::Client(Said::OtherSyn, _)) {
+            return;
+        }
+        let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");
+        assert_eq!(after.socket, before.socket, "{}", what());
+        // Without a socket it is over, and only a number was left.
+        let is_over = before.place == Place::Here && before.socket == Socket::None;
+        assert!(after == before || is_over, "{}", what());
     });
 }
 
@@ -216,6 +232,7 @@ fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
         // Who offers it, or has it, was asked before.
         Input::Ask(_) => verdict == Verdict::Come,
         Input::Came(..) => matches!(verdict, Verdict::MakeTwin { .. }),
+        Input::Client(Said::Completes, _) => true,
         Input::Client(..) if around.mate == Mate::Dead => true,
         Input::Client(said, _) => {
             said == Said::AcknowledgesMore && matches!(verdict, Verdict::LeaveLate(_))
