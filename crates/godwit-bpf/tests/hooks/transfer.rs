@@ -2,6 +2,7 @@
 //! questions and answers on either side (`gw_transfer.h`).
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use godwit_bpf::{Hook, Mate, Moves, PlacingRule, RulePath};
 use godwit_lab::host::{Host, Network};
@@ -16,6 +17,8 @@ use crate::ring::{ASK, Slip, with_slip};
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
 pub(crate) const PORT: u16 = 7;
+
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// First bytes of the client and of the service.
 const CLIENT: u32 = IRS.wrapping_add(1);
@@ -202,6 +205,26 @@ fn a_syn_forgets_no_refusal() {
             let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
             bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
             bench.expect(Hook::Tap, "again", &question, REDIRECT, no);
+        }
+    });
+}
+
+/// A question whose connection has no socket here any more goes on without one: it does not
+/// keep the four-tuple for as long as whom it was put to lives.
+#[test]
+fn a_question_of_nothing_is_none() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            bench.connect(PORT, v6);
+            ask(bench, v6);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
+            let end = Instant::now() + DEADLINE;
+            while bench.pass(Hook::Tap, &syn).1 == ["syn_too_early"] {
+                assert!(Instant::now() < end, "it is dropped for ever");
+            }
+            bench.expect(Hook::Tap, "to b", &syn, REDIRECT, "sent_on");
         }
     });
 }

@@ -407,6 +407,11 @@ impl Connection {
 
     const fn hear_timer(&mut self) -> Verdict {
         match self.place {
+            // Nothing is left to be given back.
+            Place::Asked if matches!(self.socket, Socket::None) => {
+                self.place = Place::Gone;
+                Verdict::Nothing
+            }
             Place::Asked => Verdict::Remind,
             Place::Gone | Place::Refused | Place::Told => {
                 self.forget();

@@ -222,6 +222,17 @@ fn a_syn_ends_nothing() {
     });
 }
 
+/// A question of a connection of which nothing is left here is no question for ever.
+#[test]
+fn who_has_nothing_left_waits_for_no_answer() {
+    each(|before, input, _, after, _| {
+        if before.place == Place::Asked && input == Input::Timer {
+            let has_gone = after.place == Place::Gone;
+            assert_eq!(has_gone, before.socket == Socket::None, "{before:?}");
+        }
+    });
+}
+
 /// While a question is open: whether the server is through with it.
 fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
     match input {
@@ -252,7 +263,8 @@ fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
 #[test]
 fn silence_gives_no_question_back() {
     each(|before, input, around, after, verdict| {
-        if before.place != Place::Asked {
+        // Without a socket there is nothing to give back.
+        if before.place != Place::Asked || before.socket == Socket::None {
             return;
         }
         let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");

@@ -172,6 +172,9 @@ impl<'a> Talk<'a> {
         let order = self.pair.bench.order_for(self.pair.flow, Order::Forget);
         if order.is_ok() {
             self.pair.judge(Input::Forget);
+            if self.pair.model.place == Place::Asked {
+                self.pair.await_reminder();
+            }
         }
     }
 
