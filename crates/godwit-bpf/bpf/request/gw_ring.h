@@ -261,6 +261,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!s || s->role != GW_ROLE_SHADOW || !s->generation ||
 	    !gw_mac_equal(p->smac, s->peer_mac) ||
 	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t) ||
+	    (t && gw_before(bpf_ntohl(o->slip.number), t->number)) ||
 	    gw_is_ruled_out(key, irs)) {
 		gw_note_return(p, o, s, t);
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);

@@ -7,8 +7,8 @@ use godwit_wire::TcpFlags;
 
 use crate::bench::{DROP, IRS, NEXT, REDIRECT, SHARE, SLIP_TYPE, to_service};
 use crate::ring::{
-    BEGIN, BY_WAY, CLIENT, MADE, PORT, SERVICE, Slip, WARD, ack, from, goes, goes_on_to, listen,
-    on_ring, request, tap_handshake, tap_syn, tap_syn_ack, twin_goes_to_b, with_slip,
+    BEGIN, BY_WAY, CLIENT, MADE, PORT, SERVICE, Slip, TWIN, WARD, ack, from, goes, goes_on_to,
+    listen, on_ring, request, tap_handshake, tap_syn, tap_syn_ack, twin_goes_to_b, with_slip,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -67,5 +67,23 @@ fn an_answer_elsewhere_ends_nothing_here() {
         bench.expect(Hook::Tap, "again", &third, DROP, MADE);
         let flow = bench.flow();
         assert_eq!((flow.share, flow.id.irs.0), (WARD, LATER));
+    });
+}
+
+/// A copy of the owner's word that was under way for long is about an earlier stay there.
+#[test]
+fn a_late_copy_makes_no_twin() {
+    on_ring(|bench, v6| {
+        let _server = listen(v6);
+        twin_goes_to_b(bench, v6);
+        let late = Slip {
+            kind: TWIN,
+            number: 0,
+            to: 3,
+            from: 2,
+        };
+        let late = with_slip(Host::C, request(v6), late);
+        bench.expect(Hook::Tap, "late", &late, DROP, "stale_slip");
+        assert_eq!(goes_on_to(bench, &ack(v6)), Host::B.mac(Network::Data).0);
     });
 }

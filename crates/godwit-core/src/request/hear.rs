@@ -361,12 +361,11 @@ impl Connection {
             Place::Here => true,
             // Somebody else has it than was asked for it.
             Place::Asked => self.number != offer.number,
-            Place::Unknown
-            | Place::Gone
-            | Place::Refused
-            | Place::Told
-            | Place::Twin
-            | Place::Coming => false,
+            Place::Unknown => false,
+            // A late copy: it has gone on since.
+            Place::Gone | Place::Refused | Place::Told | Place::Twin | Place::Coming => {
+                offer.number < self.number
+            }
         };
         if !is_ward || !around.stands_by || is_wrong {
             if self.place == Place::Gone && is_ward && offer.number > self.number {

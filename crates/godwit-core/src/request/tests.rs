@@ -222,6 +222,18 @@ fn a_syn_ends_nothing() {
     });
 }
 
+/// A copy of its owner's word that was under way for long.
+#[test]
+fn a_late_copy_makes_no_twin() {
+    each(|before, input, _, after, verdict| {
+        let Input::Came(offer, _) = input else { return };
+        if before.place != Place::Unknown && offer.number < before.number {
+            assert_eq!(verdict, Verdict::Drop(Reason::StaleSlip), "{before:?}");
+            assert_eq!(after, before);
+        }
+    });
+}
+
 /// A question of a connection of which nothing is left here is no question for ever.
 #[test]
 fn who_has_nothing_left_waits_for_no_answer() {
