@@ -105,7 +105,7 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow *f,
 				      struct gw_transfer *t)
 {
-	if (gw_after(p->ack, f->own.snd_nxt)) {
+	if ((p->flags & GW_TCP_ACK) && gw_after(p->ack, f->own.snd_nxt)) {
 		t->state = GW_TRANSFER_GONE;
 		gw_transfer_expire(t, GW_CLOSING_NS);
 		gw_tell(key, f, GW_EVENT_ENDED, 0);

@@ -415,6 +415,14 @@ fn who_is_dead_gives_back_what_it_was_asked_for() {
             ask(bench, v6);
             place(bench, Mate::Dead(mac(Host::B)));
             let heard = to_service(PORT, v6, CLIENT + 30, SERVICE + 5, ACK, b"");
+            // Without ACK that number says nothing.
+            let bare = to_service(PORT, v6, IRS, SERVICE + 5, TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "its SYN", &bare, NEXT, "reclaimed");
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            place(bench, Mate::Open(mac(Host::B)));
+            bench.connect(PORT, v6);
+            ask(bench, v6);
+            place(bench, Mate::Dead(mac(Host::B)));
             for _ in 0..2 {
                 bench.expect(Hook::Tap, "heard it", &heard, NEXT, "mate_gone");
             }
