@@ -140,6 +140,8 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		verdict = gw_transfer_client(skb, p, &key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
+	if (s->front && gw_is_in_the_way(skb, &key, p))
+		return gw_end_old_twin(skb, p, &key);
 	if (s->front && !(p->flags & GW_TCP_SYN)) {
 		/* a frame to us as another server may be about what we took over */
 		share = gw_share_of_flow(&key, share);
@@ -147,8 +149,9 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		if (!s)
 			return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
 	} else if (s->front && s->role == GW_ROLE_OWNER) {
-		if (gw_is_in_the_way(skb, &key, p, share))
-			return gw_end_old_twin(skb, p, &key);
+		verdict = gw_spare_twin(skb, p, &key, share);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
 		verdict = gw_tell_beginning(skb, p, &key, share, s);
 		if (verdict != GW_UNDECIDED)
 			return verdict;
@@ -251,13 +254,14 @@ int tap(struct __sk_buff *skb)
  * May a segment in a share's name leave this node, by whichever interface? If not, its
  * verdict; else GW_UNDECIDED.
  */
-static __always_inline int gw_may_leave(const struct gw_flow_key *key,
+static __always_inline int gw_may_leave(const struct gw_pkt *p,
+					const struct gw_flow_key *key,
 					__u32 share, const struct gw_share *s)
 {
 	int why, verdict = gw_handoff_own(key, share, s);
 
 	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(key, share, s);
+		verdict = gw_transfer_own(p, key, share, s);
 	if (verdict != GW_UNDECIDED || s->role != GW_ROLE_OWNER)
 		return verdict;
 	why = gw_silenced(share);
@@ -339,7 +343,7 @@ int gate(struct __sk_buff *skb)
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_canary_own(skb, &p, &key);
 	if (verdict == GW_UNDECIDED)
-		verdict = gw_may_leave(&key, share, s);
+		verdict = gw_may_leave(&p, &key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER)
@@ -374,7 +378,7 @@ int guard(struct __sk_buff *skb)
 		return gw_other_out(skb, &p, err);
 	}
 	gw_key(&key, &p.dst, &p.src);
-	verdict = gw_may_leave(&key, share, s);
+	verdict = gw_may_leave(&p, &key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))

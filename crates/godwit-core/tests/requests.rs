@@ -72,6 +72,10 @@ fn of_client() -> Vec<(&'static str, Input)> {
         ),
         ("a SYN with another sequence number", client(Said::OtherSyn)),
         (
+            "the handshake of another connection with its addresses and ports is completed",
+            client(Said::Completes),
+        ),
+        (
             "the client speaks, and whom it has asked, or given it to, is without power",
             client(Said::Other),
         ),

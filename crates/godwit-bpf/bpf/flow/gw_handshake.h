@@ -83,6 +83,19 @@ static __always_inline bool gw_is_third_ack(const struct gw_half_open *half,
 		 gw_is_stamp_before(half->client_ts_val, p->ts_val));
 }
 
+/*
+ * The handshake that the segment completes. A SYN and its answer prove nothing: anybody can send
+ * a SYN in a client's name. Who completes it has heard the answer.
+ */
+static __always_inline const struct gw_half_open *
+gw_completed(const struct gw_pkt *p, const struct gw_flow_key *key)
+{
+	const struct gw_half_open *half =
+		bpf_map_lookup_elem(&gw_half_open, key);
+
+	return half && gw_is_third_ack(half, p) ? half : NULL;
+}
+
 /* As long as an agent answers a handshake anew after a takeover. */
 #define GW_HANDSHAKE_NS 5000000000ull
 

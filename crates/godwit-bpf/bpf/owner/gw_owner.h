@@ -141,10 +141,14 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	bool news, through, heard = false;
 	int placed;
 
-	if ((p->flags & GW_TCP_SYN) && !(p->flags & GW_TCP_ACK))
-		return gw_owner_syn(skb, p, key, share, s);
-	gw_find_ts(skb, p);
 	f = bpf_map_lookup_elem(&gw_flows, key);
+	if ((p->flags & GW_TCP_SYN) && !(p->flags & GW_TCP_ACK)) {
+		/* our kernel would answer it, and then have no room for the other */
+		if (f && f->irs != p->seq && gw_is_unborn(skb, p, f))
+			return gw_verdict(GW_REASON_NOT_YET, GW_DROP);
+		return gw_owner_syn(skb, p, key, share, s);
+	}
+	gw_find_ts(skb, p);
 	if (gw_is_signed_amiss(skb, p, key, f))
 		return gw_owner_signed(p, key, f, now);
 	if (!f || (gw_is_over(f) && bpf_map_lookup_elem(&gw_half_open, key))) {

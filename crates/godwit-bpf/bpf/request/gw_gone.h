@@ -105,7 +105,7 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow *f,
 				      struct gw_transfer *t)
 {
-	if (gw_after(p->ack, f->own.snd_nxt)) {
+	if ((p->flags & GW_TCP_ACK) && gw_after(p->ack, f->own.snd_nxt)) {
 		t->state = GW_TRANSFER_GONE;
 		gw_transfer_expire(t, GW_CLOSING_NS);
 		gw_tell(key, f, GW_EVENT_ENDED, 0);
@@ -297,8 +297,18 @@ gw_transfer_now(const struct gw_flow_key *key)
 	return t;
 }
 
+/* The answer to the SYN of another connection: it may begin here (gw_begin_client()). */
+static __always_inline bool gw_is_new_answer(const struct gw_pkt *p,
+					     const struct gw_transfer *t)
+{
+	return (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) ==
+		       (GW_TCP_SYN | GW_TCP_ACK) &&
+	       p->ack != t->irs + 1;
+}
+
 /* A segment of this node's kernel; GW_UNDECIDED: it may leave. */
-static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
+static __always_inline int gw_transfer_own(const struct gw_pkt *p,
+					   const struct gw_flow_key *key,
 					   __u32 share,
 					   const struct gw_share *s)
 {
@@ -308,7 +318,7 @@ static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
 	if (s->role == GW_ROLE_SHADOW || !gw_placing_of(share))
 		return GW_UNDECIDED;
 	t = gw_transfer_now(key);
-	if (!t)
+	if (!t || gw_is_new_answer(p, t))
 		return GW_UNDECIDED;
 	switch (t->state) {
 	case GW_TRANSFER_ASKED:

@@ -82,7 +82,7 @@ static __noinline int gw_hear_syn(struct __sk_buff *skb, const struct gw_pkt *p,
 		return gw_is_dead(share, &t->to) ?
 			       GW_UNDECIDED :
 			       gw_verdict(GW_REASON_SYN_TOO_EARLY, GW_DROP);
-	/* who sends it back has it no more */
+	/* who sends it back has it no more, or does not know yet that it has it */
 	if (t->state != GW_TRANSFER_GONE || gw_is_lost(share, &t->to) ||
 	    gw_mac_equal(p->smac, t->to.mac))
 		return GW_UNDECIDED;
@@ -148,6 +148,8 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 			       gw_begin_client(skb, p, key, share, mate) :
 			       verdict;
 	}
+	if (t && !syn && gw_renew(p, key))
+		t = gw_transfer_now(key);
 	if (t && t->state == GW_TRANSFER_ASKED)
 		return gw_ask_again(skb, p, key, share, t);
 	/* of a twin the owner is to have what its client says */

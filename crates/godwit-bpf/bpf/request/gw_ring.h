@@ -261,6 +261,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!s || s->role != GW_ROLE_SHADOW || !s->generation ||
 	    !gw_mac_equal(p->smac, s->peer_mac) ||
 	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t) ||
+	    (t && gw_before(bpf_ntohl(o->slip.number), t->number)) ||
 	    gw_is_ruled_out(key, irs)) {
 		gw_note_return(p, o, s, t);
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
@@ -313,16 +314,59 @@ static __always_inline __u32 gw_share_of_flow(const struct gw_flow_key *key,
 	return f && !gw_is_over(f) ? f->share : share;
 }
 
-/* Is the twin of an earlier connection, of another share, in the way of this SYN? */
-static __always_inline bool gw_is_in_the_way(struct __sk_buff *skb,
-					     const struct gw_flow_key *key,
-					     const struct gw_pkt *p,
-					     __u32 share)
+/*
+ * A SYN with the addresses and ports of a connection whose twin is here, of another share than
+ * this server's own. Anybody can send one, so it ends no twin: it goes to the twin's owner,
+ * whose TCP answers it, or begins a new connection. GW_UNDECIDED: there is no such twin. One
+ * that was taken over has spoken, and its socket answers here.
+ */
+static __noinline int gw_spare_twin(struct __sk_buff *skb,
+				    const struct gw_pkt *p,
+				    const struct gw_flow_key *key, __u32 share)
 {
 	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_share *s;
+	__u8 owner[6];
 
-	return f && !gw_is_over(f) && f->share != share && f->irs != p->seq &&
-	       (f->flags & GW_FLOW_TWIN) && skb->mark != GW_MARK_AGAIN;
+	if (!f || gw_is_over(f) || f->share == share || f->irs == p->seq ||
+	    !(f->flags & GW_FLOW_TWIN))
+		return GW_UNDECIDED;
+	s = gw_share_at(f->share);
+	if (!s || s->role == GW_ROLE_OWNER)
+		return GW_UNDECIDED;
+	/* it is not known there, and soon not here */
+	if (gw_mac_equal(p->smac, s->peer_mac) || !gw_is_node(s->peer_mac))
+		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+	__builtin_memcpy(owner, s->peer_mac, 6);
+	return gw_send_syn_on(skb, p, key, owner);
+}
+
+/* It begins a connection anew: what is known of the earlier one goes. */
+static __noinline bool gw_renew(const struct gw_pkt *p,
+				const struct gw_flow_key *key)
+{
+	const struct gw_half_open *half = gw_completed(p, key);
+
+	if (!half)
+		return false;
+	gw_forget_earlier(key, half->irs);
+	return true;
+}
+
+/* Has another connection begun in the place of one that is here, and of another share? */
+static __noinline bool gw_is_in_the_way(const struct __sk_buff *skb,
+					const struct gw_flow_key *key,
+					const struct gw_pkt *p)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_half_open *half;
+
+	if (!f || gw_is_over(f) || skb->mark == GW_MARK_AGAIN)
+		return false;
+	half = gw_completed(p, key);
+	return half && half->irs != f->irs && half->share != f->share;
 }
 
 /* May another server have the connection? Then the agent must not send a segment of it. */

@@ -243,7 +243,10 @@ static __always_inline int gw_unwilling(__u32 share)
 	return gw_silenced(share);
 }
 
-/* A SYN of a connection of which nothing is known here: its four-tuple is used again. */
+/*
+ * A SYN of a connection that another server has not, as far as is known: it begins here. What is
+ * known of an earlier one that is elsewhere stays until the handshake is completed (gw_renew()).
+ */
 static __noinline int gw_begin_client(struct __sk_buff *skb,
 				      const struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -252,8 +255,12 @@ static __noinline int gw_begin_client(struct __sk_buff *skb,
 	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
 
+	/* nor is what was here, if anybody may pass it on */
+	if (t && gw_is_elsewhere(t))
+		return GW_UNDECIDED;
 	/* it may be anybody's: the connection that is here has its numbers still */
-	if (!f || gw_is_over(f) || !t || f->irs != t->irs)
+	if (t && t->state != GW_TRANSFER_COMING &&
+	    (!f || gw_is_over(f) || f->irs != t->irs))
 		bpf_map_delete_elem(&gw_transfers, key);
 	if (mate || gw_unwilling(share))
 		return GW_UNDECIDED;

@@ -113,6 +113,14 @@ static __always_inline __u32 gw_kept_place(const struct gw_flow_key *key,
 	return (irs ^ (__u32)key->client.port << 16) * 0x9e3779b1u >> 22;
 }
 
+/* Is something here of the connection itself? */
+static __always_inline bool gw_is_here(const struct gw_flow_key *key, __u32 irs)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return f && f->irs == irs;
+}
+
 /* The agent is told that a question has no answer. */
 static __noinline void gw_tell_unanswered(const struct gw_flow_key *key,
 					  const struct gw_transfer *t)
@@ -142,8 +150,13 @@ static __noinline void gw_tell_unanswered(const struct gw_flow_key *key,
 static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 			     struct gw_transfer *t)
 {
-	__u64 now = gw_now(), due = t->heard_ns + t->idle_ns;
+	__u64 now = gw_now(), due;
 
+	if (t->state == GW_TRANSFER_ASKED && !gw_is_here(key, t->irs)) {
+		/* nothing is left to be given back: who was asked has it, or nobody */
+		t->state = GW_TRANSFER_GONE;
+		t->idle_ns = GW_FORWARD_NS;
+	}
 	if (t->state == GW_TRANSFER_ASKED) {
 		gw_tell_unanswered(key, t);
 		t->idle_ns = gw_min_ns(t->idle_ns * 2, GW_REMIND_NS);
@@ -153,6 +166,7 @@ static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 	if (t->state != GW_TRANSFER_GONE && t->state != GW_TRANSFER_REFUSED &&
 	    t->state != GW_TRANSFER_TOLD)
 		return 0;
+	due = t->heard_ns + t->idle_ns;
 	if (now < due)
 		bpf_timer_start(&t->timer, due - now, 0);
 	else
@@ -185,6 +199,13 @@ gw_transfer_begin(const struct gw_flow_key *key, __u32 irs, __u32 state)
 	if (bpf_map_update_elem(&gw_transfers, key, &fresh, BPF_ANY))
 		return NULL;
 	return bpf_map_lookup_elem(&gw_transfers, key);
+}
+
+/* What its client says is another server's, or was refused here. */
+static __always_inline bool gw_is_elsewhere(const struct gw_transfer *t)
+{
+	return t->state == GW_TRANSFER_GONE || t->state == GW_TRANSFER_ASKED ||
+	       t->state == GW_TRANSFER_REFUSED;
 }
 
 static __always_inline struct gw_transfer *
@@ -282,10 +303,7 @@ static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 	return true;
 }
 
-/*
- * A server has taken another connection with these addresses and ports: the earlier one is
- * over, wherever it was.
- */
+/* Another connection has these addresses and ports: the earlier one is over, wherever it was. */
 static __noinline void gw_forget_earlier(const struct gw_flow_key *key,
 					 __u32 irs)
 {

@@ -8,6 +8,7 @@
 #ifndef GW_WARD_H
 #define GW_WARD_H
 
+#include "flow/gw_handshake.h"
 #include "net/gw_hops.h"
 #include "policy/gw_rules.h"
 #include "request/gw_slip.h"
@@ -195,6 +196,7 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 				 __u32 home, __u32 ward)
 {
 	const struct gw_share *w = gw_share_at(ward);
+	const struct gw_half_open *half;
 	__u32 share;
 	struct gw_flow_key key;
 	bool tapped;
@@ -210,6 +212,9 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
 		return gw_share_of_syn(p, home, ward, tapped);
 	gw_key(&key, &p->src, &p->dst);
+	half = gw_completed(p, &key);
+	if (half && (half->share == home || half->share == ward))
+		return half->share;
 	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key) &&
 	    !(tapped && gw_is_copy(skb, p, &key, ward)))
 		return home;

@@ -69,6 +69,7 @@ static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	/* begun in an earlier stay: to its owner it is not protected by this one */
 	if (half->generation != s->generation)
 		return gw_verdict(GW_REASON_NO_HANDSHAKE, GW_DROP);
+	gw_forget_earlier(key, half->irs);
 	f = gw_flow_begin(key, half, s);
 	if (!f)
 		return GW_UNDECIDED;
@@ -341,9 +342,11 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(GW_REASON_TAPPED_SYN_ACK, GW_DROP);
 		if (gw_note_syn_ack(skb, p, key, &o))
 			return gw_verdict(GW_REASON_NO_HANDSHAKE, GW_DROP);
-		gw_forget_earlier(key, p->ack - 1);
-		/* the owner took a new connection: the old twin must go */
-		if (f && f->irs + 1 != p->ack)
+		/*
+		 * The owner has no socket of the old connection: its twin must go. What
+		 * is another share's its owner knows nothing of
+		 */
+		if (f && f->irs + 1 != p->ack && f->share == share)
 			return gw_reset_twin(skb, p, key, f);
 		return gw_end_time_wait(skb, p, key);
 	}

@@ -38,6 +38,7 @@ mod sound;
 mod spoofed;
 mod stamps;
 mod steer;
+mod syns;
 mod talk;
 mod transfer;
 mod verify;

@@ -104,6 +104,19 @@ impl<'a> Pair<'a> {
         assert_eq!(verdict, Verdict::Settled(word), "{}", self.story.join("\n"));
     }
 
+    /// Nothing is left of what was asked about: with the next reminder it is no question.
+    pub(crate) fn await_reminder(&mut self) {
+        let end = Instant::now() + LONGEST * 5;
+        let state = || {
+            let entry = self.bench.datapath.transfers.get(self.flow);
+            entry.expect("it can be read").map(|it| it.state)
+        };
+        while state() != Some(Place::Gone.code()) {
+            assert!(Instant::now() < end, "{:?}", state());
+        }
+        self.judge(Input::Timer);
+    }
+
     /// What the data path knows is what the model does.
     pub(crate) fn compare(&self) {
         if self.is_late() {

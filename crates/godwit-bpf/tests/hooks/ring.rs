@@ -21,8 +21,8 @@ pub(crate) const PORT: u16 = 7;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// First bytes of the client and of the service.
-const CLIENT: u32 = IRS.wrapping_add(1);
-const SERVICE: u32 = ISS + 1;
+pub(crate) const CLIENT: u32 = IRS.wrapping_add(1);
+pub(crate) const SERVICE: u32 = ISS + 1;
 
 const GET: &[u8] = b"GET /c/x HTTP/1.1\r\nHost: s\r\n\r\n";
 
@@ -39,11 +39,11 @@ pub(crate) struct Slip {
 pub(crate) const ASK: u8 = 1;
 pub(crate) const ACCEPTED: u8 = 2;
 pub(crate) const REFUSED: u8 = 3;
-const BEGIN: u8 = 4;
+pub(crate) const BEGIN: u8 = 4;
 pub(crate) const TWIN: u8 = 5;
 
 /// By way of a from c to b.
-const BY_WAY: Slip = Slip {
+pub(crate) const BY_WAY: Slip = Slip {
     kind: ASK,
     number: 1,
     to: 2,
@@ -79,7 +79,7 @@ pub(crate) fn request(v6: bool) -> Vec<u8> {
 }
 
 /// What of a frame is for whom, and what it was counted as.
-fn goes(bench: &Bench, frame: &[u8]) -> (i32, Vec<u8>) {
+pub(crate) fn goes(bench: &Bench, frame: &[u8]) -> (i32, Vec<u8>) {
     let trial = bench.put(Hook::Tap, 0, frame);
     (trial.verdict, trial.frame)
 }
@@ -96,7 +96,7 @@ fn sent_again(bench: &Bench, frame: &[u8]) -> Vec<u8> {
 }
 
 /// To whom it is sent on.
-fn goes_on_to(bench: &Bench, frame: &[u8]) -> [u8; 6] {
+pub(crate) fn goes_on_to(bench: &Bench, frame: &[u8]) -> [u8; 6] {
     let sent = sent_again(bench, frame);
     sent[..6].try_into().expect("it is longer")
 }
@@ -127,7 +127,7 @@ pub(crate) fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
 }
 
 /// What becomes of the segment of which a twin is made: a trial has no socket for it.
-const MADE: &str = "materialise_refused";
+pub(crate) const MADE: &str = "materialise_refused";
 
 /// Takes part in a handshake of the ward's, as its standby; there is a server.
 pub(crate) fn tap_handshake(bench: &Bench, v6: bool) {
@@ -137,12 +137,12 @@ pub(crate) fn tap_handshake(bench: &Bench, v6: bool) {
     bench.expect(Hook::Tap, "third", &third, DROP, MADE);
 }
 
-fn tap_syn(bench: &Bench, v6: bool, irs: u32) {
+pub(crate) fn tap_syn(bench: &Bench, v6: bool, irs: u32) {
     let syn = to_service(PORT, v6, irs, 0, TcpFlags::SYN, &[]);
     bench.expect(Hook::Tap, "SYN", &from(Host::C, syn), DROP, "tapped_syn");
 }
 
-fn tap_syn_ack(bench: &Bench, v6: bool, irs: u32) {
+pub(crate) fn tap_syn_ack(bench: &Bench, v6: bool, irs: u32) {
     let both = TcpFlags::SYN.with(ACK);
     let mut syn_ack = from_service(PORT, v6, ISS, irs.wrapping_add(1), both, &[]);
     syn_ack[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
@@ -151,7 +151,7 @@ fn tap_syn_ack(bench: &Bench, v6: bool, irs: u32) {
 }
 
 /// A twin of the ward's goes with its connection from c to b, by way of here.
-fn twin_goes_to_b(bench: &Bench, v6: bool) {
+pub(crate) fn twin_goes_to_b(bench: &Bench, v6: bool) {
     tap_handshake(bench, v6);
     let asked = with_slip(Host::C, request(v6), BY_WAY);
     bench.expect(Hook::Tap, "question", &asked, REDIRECT, "relayed");
@@ -362,7 +362,7 @@ fn give_to_c(bench: &Bench, v6: bool) {
     bench.expect(Hook::Tap, "answer", &answer, NEXT, "accepted");
 }
 
-fn ack(v6: bool) -> Vec<u8> {
+pub(crate) fn ack(v6: bool) -> Vec<u8> {
     to_service(PORT, v6, CLIENT + 30, SERVICE + 9, ACK, b"")
 }
 
@@ -453,7 +453,9 @@ fn what_is_mirrored_is_not_sent_on_for_an_earlier_connection() {
             assert_eq!(goes_on_to(bench, &director(v6)), b);
             bench.expect(Hook::Tap, "no SYN-ACK", &third, DROP, "not_exact");
             tap_syn_ack(bench, v6, LATER);
-            // Its owner has taken it, so the earlier one is over.
+            // Nor does its owner's answer.
+            assert_eq!(goes_on_to(bench, &ack(v6)), b);
+            // Its client has heard that, so the earlier one is over.
             assert_eq!(
                 goes_on_to(bench, &director(v6)),
                 Host::C.mac(Network::Data).0

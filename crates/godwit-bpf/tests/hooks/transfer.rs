@@ -2,6 +2,7 @@
 //! questions and answers on either side (`gw_transfer.h`).
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use godwit_bpf::{Hook, Mate, Moves, PlacingRule, RulePath};
 use godwit_lab::host::{Host, Network};
@@ -11,10 +12,13 @@ use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, SLIP_TYPE, from_service, on_bench, tapped,
     to_service,
 };
+use crate::ring::{ASK, Slip, with_slip};
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
 pub(crate) const PORT: u16 = 7;
+
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// First bytes of the client and of the service.
 const CLIENT: u32 = IRS.wrapping_add(1);
@@ -157,12 +161,70 @@ fn a_syn_ends_nothing() {
             bench.expect(Hook::Tap, "gone", &syn, REDIRECT, "sent_on");
             let next = to_service(PORT, v6, CLIENT + 30, SERVICE + 9, ACK, b"");
             bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
-            // Who has it no more sends it back, and who can't be asked has nothing to say.
+            // Who has it no more sends it back, and who can't be asked has nothing to say: our
+            // kernel answers. That ends nothing either.
             bench.expect(Hook::Tap, "back", &tapped(syn.clone()), NEXT, "syn");
-            bench.connect(PORT, v6);
-            bench.put(Hook::Tap, 0, &answer(&ask(bench, v6), ACCEPTED));
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
             place(bench, Mate::Closed(mac(Host::B)));
             bench.expect(Hook::Tap, "b is not there", &syn, NEXT, "syn");
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
+            let both = TcpFlags::SYN.with(ACK);
+            let begun = IRS.wrapping_add(100);
+            let syn_ack = from_service(PORT, v6, ISS, begun, both, b"");
+            bench.expect(Hook::Gate, "SYN-ACK", &syn_ack, NEXT, "syn_ack");
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
+            let guessed = to_service(PORT, v6, begun, SERVICE + 1, ACK, b"");
+            bench.expect(Hook::Tap, "guessed", &guessed, REDIRECT, "sent_on");
+            // Who completes the handshake has heard the answer.
+            let third = to_service(PORT, v6, begun, SERVICE, ACK, b"");
+            bench.expect(Hook::Tap, "third", &third, NEXT, "handshake_done");
+            assert_eq!(bench.flow().id.irs.0, IRS.wrapping_add(99));
+            bench.expect(Hook::Tap, "it is here", &third, NEXT, "client_segment");
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// What was refused stays refused: the same question may come once more.
+#[test]
+fn a_syn_forgets_no_refusal() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            let slip = Slip {
+                kind: ASK,
+                number: 5,
+                to: 0,
+                from: 0,
+            };
+            let question = with_slip(Host::B, request(v6), slip);
+            let no = "no_listener";
+            bench.expect(Hook::Tap, "question", &question, REDIRECT, no);
+            let listener = TcpListener::bind(if v6 { "[::]:80" } else { "0.0.0.0:80" });
+            let _listener = listener.expect("the port is free");
+            let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+            bench.expect(Hook::Tap, "again", &question, REDIRECT, no);
+        }
+    });
+}
+
+/// A question whose connection has no socket here any more goes on without one: it does not
+/// keep the four-tuple for as long as whom it was put to lives.
+#[test]
+fn a_question_of_nothing_is_none() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            bench.connect(PORT, v6);
+            ask(bench, v6);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
+            let end = Instant::now() + DEADLINE;
+            while bench.pass(Hook::Tap, &syn).1 == ["syn_too_early"] {
+                assert!(Instant::now() < end, "it is dropped for ever");
+            }
+            bench.expect(Hook::Tap, "to b", &syn, REDIRECT, "sent_on");
         }
     });
 }
@@ -353,6 +415,14 @@ fn who_is_dead_gives_back_what_it_was_asked_for() {
             ask(bench, v6);
             place(bench, Mate::Dead(mac(Host::B)));
             let heard = to_service(PORT, v6, CLIENT + 30, SERVICE + 5, ACK, b"");
+            // Without ACK that number says nothing.
+            let bare = to_service(PORT, v6, IRS, SERVICE + 5, TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "its SYN", &bare, NEXT, "reclaimed");
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            place(bench, Mate::Open(mac(Host::B)));
+            bench.connect(PORT, v6);
+            ask(bench, v6);
+            place(bench, Mate::Dead(mac(Host::B)));
             for _ in 0..2 {
                 bench.expect(Hook::Tap, "heard it", &heard, NEXT, "mate_gone");
             }

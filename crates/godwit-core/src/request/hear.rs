@@ -33,13 +33,19 @@ impl Connection {
     }
 
     fn hear_client(&mut self, said: Said, by: Option<Server>, around: &Around) -> Verdict {
+        if said == Said::Completes {
+            // A SYN proves nothing, and this does: the earlier connection is over.
+            self.forget();
+            self.socket = Socket::None;
+            return Verdict::Serve(None);
+        }
         match self.place {
             Place::Unknown | Place::Here | Place::Refused => self.hear_at_home(said, by, around),
             Place::Asked => self.hear_while_asked(said, around),
             // Of a twin the owner is to have what its client says.
             Place::Gone if self.socket == Socket::Twin => Verdict::ToOwner,
             Place::Gone => self.hear_for_gone(said, by, around),
-            Place::Told | Place::Twin => self.hear_beside_twin(said),
+            Place::Told | Place::Twin => Verdict::ToOwner,
             Place::Coming => Verdict::Serve(None),
         }
     }
@@ -47,7 +53,8 @@ impl Connection {
     /// Nothing is known that says that it is elsewhere.
     fn hear_at_home(&mut self, said: Said, by: Option<Server>, around: &Around) -> Verdict {
         match (self.socket, said) {
-            (Socket::Twin, _) => self.hear_beside_twin(said),
+            // So is a SYN, which may be anybody's.
+            (Socket::Twin, _) => Verdict::ToOwner,
             (Socket::None, Said::Syn) => {
                 if self.place == Place::Unknown {
                     self.socket = Socket::Own;
@@ -88,12 +95,7 @@ impl Connection {
         };
         match (said, around.mate) {
             (Said::OtherSyn, Mate::Serves | Mate::Silent) => Verdict::Drop(Reason::SynTooEarly),
-            (Said::OtherSyn, Mate::Dead) => {
-                if !has_socket {
-                    self.forget();
-                }
-                Verdict::Serve(None)
-            }
+            (Said::OtherSyn, Mate::Dead) => Verdict::Serve(None),
             (_, Mate::Dead) if has_socket => self.reclaim(said),
             (Said::Request(request), _) if has_socket && request == self.request => Verdict::Ask {
                 by_way: around.by_standby,
@@ -109,6 +111,7 @@ impl Connection {
             }
             (
                 Said::Syn
+                | Said::Completes
                 | Said::Request(_)
                 | Said::Rest(_)
                 | Said::AcknowledgesMore
@@ -137,15 +140,10 @@ impl Connection {
         };
         let is_back = by == Some(to);
         match (said, around.mate) {
-            // It is anybody's, and begins here if nobody is known to have what it is about.
-            (Said::OtherSyn, Mate::Silent | Mate::Dead) => {
-                self.forget();
-                Verdict::Serve(None)
-            }
-            (Said::OtherSyn, Mate::Serves) if is_back => {
-                self.forget();
-                Verdict::Serve(None)
-            }
+            // It is anybody's, and begins here if nobody is known to have what it is about. What
+            // is about the earlier connection stays.
+            (Said::OtherSyn, Mate::Silent | Mate::Dead) => Verdict::Serve(None),
+            (Said::OtherSyn, Mate::Serves) if is_back => Verdict::Serve(None),
             (_, Mate::Serves | Mate::Silent | Mate::Dead) if is_back => {
                 Verdict::Drop(Reason::SentBack)
             }
@@ -154,25 +152,6 @@ impl Connection {
                 Verdict::Serve(Some(Reason::MateGone))
             }
             (_, Mate::Serves | Mate::Silent) => Verdict::SendOn(to),
-        }
-    }
-
-    /// A client's frame that was not mirrored, where the twin is.
-    const fn hear_beside_twin(&mut self, said: Said) -> Verdict {
-        match said {
-            // It begins in this server's own share, and the twin makes way.
-            Said::OtherSyn => {
-                self.forget();
-                self.socket = Socket::None;
-                Verdict::Serve(None)
-            }
-            Said::Syn
-            | Said::Request(_)
-            | Said::Rest(_)
-            | Said::AcknowledgesMore
-            | Said::Other
-            | Said::Reset
-            | Said::Fin => Verdict::ToOwner,
         }
     }
 
@@ -382,12 +361,11 @@ impl Connection {
             Place::Here => true,
             // Somebody else has it than was asked for it.
             Place::Asked => self.number != offer.number,
-            Place::Unknown
-            | Place::Gone
-            | Place::Refused
-            | Place::Told
-            | Place::Twin
-            | Place::Coming => false,
+            Place::Unknown => false,
+            // A late copy: it has gone on since.
+            Place::Gone | Place::Refused | Place::Told | Place::Twin | Place::Coming => {
+                offer.number < self.number
+            }
         };
         if !is_ward || !around.stands_by || is_wrong {
             if self.place == Place::Gone && is_ward && offer.number > self.number {
@@ -428,6 +406,11 @@ impl Connection {
 
     const fn hear_timer(&mut self) -> Verdict {
         match self.place {
+            // Nothing is left to be given back.
+            Place::Asked if matches!(self.socket, Socket::None) => {
+                self.place = Place::Gone;
+                Verdict::Nothing
+            }
             Place::Asked => Verdict::Remind,
             Place::Gone | Place::Refused | Place::Told => {
                 self.forget();

@@ -11,6 +11,8 @@ pub enum Said {
     Syn,
     /// A SYN with its addresses and ports, and another sequence number. Anybody can send it.
     OtherSyn,
+    /// It completes the handshake of another connection with them.
+    Completes,
     /// A request, whole in this segment. If the connection is here it is a new one.
     Request(u32),
     /// A request together with earlier ones that the client repeats.

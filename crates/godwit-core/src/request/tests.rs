@@ -13,9 +13,10 @@ const NUMBER: u32 = 5;
 const NUMBERS: [u32; 3] = [NUMBER - 1, NUMBER, NUMBER + 1];
 const REQUEST: u32 = 7;
 
-const SAID: [Said; 9] = [
+const SAID: [Said; 10] = [
     Said::Syn,
     Said::OtherSyn,
+    Said::Completes,
     Said::Request(REQUEST),
     Said::Request(REQUEST + 1),
     Said::Rest(REQUEST),
@@ -199,10 +200,48 @@ fn a_socket_is_lost_for_a_named_reason_only() {
                 | Verdict::SendOnAndReset(_)
         );
         // Another connection has its addresses.
-        let makes_way = verdict == Verdict::Serve(None) && before.socket == Socket::Twin;
+        let makes_way = matches!(input, Input::Client(Said::Completes, _));
         let ends = [Input::Over, Input::Forget].contains(&input);
         let named = is_reset || makes_way || ends;
         assert!(named, "{before:?} {input:?} {verdict:?}");
+    });
+}
+
+/// Anybody can send one.
+#[test]
+fn a_syn_ends_nothing() {
+    each(|before, input, around, after, verdict| {
+        if !matches!(input, Input::Client(Said::OtherSyn, _)) {
+            return;
+        }
+        let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");
+        assert_eq!(after.socket, before.socket, "{}", what());
+        // Without a socket it is over, and only a number was left.
+        let is_over = before.place == Place::Here && before.socket == Socket::None;
+        assert!(after == before || is_over, "{}", what());
+    });
+}
+
+/// A copy of its owner's word that was under way for long.
+#[test]
+fn a_late_copy_makes_no_twin() {
+    each(|before, input, _, after, verdict| {
+        let Input::Came(offer, _) = input else { return };
+        if before.place != Place::Unknown && offer.number < before.number {
+            assert_eq!(verdict, Verdict::Drop(Reason::StaleSlip), "{before:?}");
+            assert_eq!(after, before);
+        }
+    });
+}
+
+/// A question of a connection of which nothing is left here is no question for ever.
+#[test]
+fn who_has_nothing_left_waits_for_no_answer() {
+    each(|before, input, _, after, _| {
+        if before.place == Place::Asked && input == Input::Timer {
+            let has_gone = after.place == Place::Gone;
+            assert_eq!(has_gone, before.socket == Socket::None, "{before:?}");
+        }
     });
 }
 
@@ -216,6 +255,7 @@ fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
         // Who offers it, or has it, was asked before.
         Input::Ask(_) => verdict == Verdict::Come,
         Input::Came(..) => matches!(verdict, Verdict::MakeTwin { .. }),
+        Input::Client(Said::Completes, _) => true,
         Input::Client(..) if around.mate == Mate::Dead => true,
         Input::Client(said, _) => {
             said == Said::AcknowledgesMore && matches!(verdict, Verdict::LeaveLate(_))
@@ -235,7 +275,8 @@ fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
 #[test]
 fn silence_gives_no_question_back() {
     each(|before, input, around, after, verdict| {
-        if before.place != Place::Asked {
+        // Without a socket there is nothing to give back.
+        if before.place != Place::Asked || before.socket == Socket::None {
             return;
         }
         let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");

@@ -172,14 +172,13 @@ impl<'a> Talk<'a> {
         let order = self.pair.bench.order_for(self.pair.flow, Order::Forget);
         if order.is_ok() {
             self.pair.judge(Input::Forget);
+            if self.pair.model.place == Place::Asked {
+                self.pair.await_reminder();
+            }
         }
     }
 
     fn another_syn(&mut self) {
-        // The data path forgets there what it has refused.
-        if self.pair.model.place == Place::Refused && self.pair.model.socket == Socket::None {
-            return;
-        }
         let seq = IRS.wrapping_add(99);
         let frame = to_service(self.port, self.v6, seq, 0, TcpFlags::SYN, b"");
         let verdict = self.hear(Said::OtherSyn, frame);

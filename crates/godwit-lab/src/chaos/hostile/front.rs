@@ -41,17 +41,16 @@ const NEWS: [&str; 4] = [
 /// Until connections of the service without rules are protected.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Is that attack tried here? Floods of SYNs reset some of the connections that go from one server
-/// to another (SECURITY.md, "What is not defended"), so they come only when they are asked for.
-pub(super) fn tries(attack: Attack, is_by_name: bool) -> bool {
+/// Is that attack tried here?
+pub(super) fn tries(attack: Attack) -> bool {
     match attack {
-        Attack::Data
+        Attack::Syn
+        | Attack::Data
         | Attack::End
         | Attack::Slip
         | Attack::Notes
         | Attack::Replay
         | Attack::Twist => true,
-        Attack::Syn => is_by_name,
         Attack::Ack
         | Attack::Service
         | Attack::Flood

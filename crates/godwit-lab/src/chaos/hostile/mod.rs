@@ -105,11 +105,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
     let wanted = Attack::named(options.faults.as_deref())?;
     say(&format!("seed {}", options.seed))?;
     let started = Instant::now();
-    let is_by_name = options.faults.is_some();
-    let directed = wanted
-        .iter()
-        .copied()
-        .filter(|it| front::tries(*it, is_by_name));
+    let directed = wanted.iter().copied().filter(|it| front::tries(*it));
     let directed: Vec<_> = directed.collect();
     let is_directed = !directed.is_empty();
     let lasts = if is_directed {
