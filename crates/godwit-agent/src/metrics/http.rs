@@ -1,20 +1,27 @@
 //! Just enough HTTP/1.1 for a scraper on a trusted network: one GET per connection.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{Sources, render};
 use crate::input::{Input, Query};
 
-/// Scrapers at a time.
+/// Scrapers that are answered at a time.
 const MAX_CLIENTS: usize = 8;
+
+/// Connections at a time. One more ends the one that has kept silent for longest, so who
+/// connects and says nothing keeps no scraper out.
+const MAX_CONNECTIONS: usize = 32;
 
 /// For the request, the driver's answer and the reply, each.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
@@ -43,19 +50,25 @@ impl Exporter {
     }
 }
 
+/// A connection.
+#[derive(Debug)]
+struct Caller {
+    task: AbortHandle,
+    /// Whether its request is there.
+    has_asked: Arc<AtomicBool>,
+}
+
 /// Answers for as long as the runtime lives.
 pub(crate) async fn serve(exporter: Exporter, sources: Sources) {
     let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let mut callers = VecDeque::new();
     loop {
-        let permit = clients.clone().acquire_owned().await;
         match exporter.0.accept().await {
+            // A connection for which there is no room ends here.
             Ok((stream, _)) => {
-                let sources = sources.clone();
-                tokio::spawn(async move {
-                    // A scraper that goes away is its own business.
-                    let _ = attend(stream, &sources).await;
-                    drop(permit);
-                });
+                if make_room(&mut callers) {
+                    callers.push_back(begin(stream, sources.clone(), clients.clone()));
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "can't accept scrapers");
@@ -65,11 +78,43 @@ pub(crate) async fn serve(exporter: Exporter, sources: Sources) {
     }
 }
 
-async fn attend(mut stream: TcpStream, sources: &Sources) -> io::Result<()> {
+/// Whether there is room for one more, if need be in place of the oldest that has said nothing.
+fn make_room(callers: &mut VecDeque<Caller>) -> bool {
+    callers.retain(|it| !it.task.is_finished());
+    if callers.len() < MAX_CONNECTIONS {
+        return true;
+    }
+    let is_silent = |it: &Caller| !it.has_asked.load(Ordering::Relaxed);
+    let oldest = callers.iter().position(is_silent);
+    let oldest = oldest.and_then(|at| callers.remove(at));
+    oldest.inspect(|it| it.task.abort()).is_some()
+}
+
+fn begin(stream: TcpStream, sources: Sources, clients: Arc<Semaphore>) -> Caller {
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asked = has_asked.clone();
+    let task = tokio::spawn(async move {
+        // A scraper that goes away is its own business.
+        let _ = attend(stream, &sources, (&asked, &clients)).await;
+    });
+    Caller {
+        task: task.abort_handle(),
+        has_asked,
+    }
+}
+
+async fn attend(
+    mut stream: TcpStream,
+    sources: &Sources,
+    (asked, clients): (&AtomicBool, &Semaphore),
+) -> io::Result<()> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let head = timeout(STEP_LIMIT, read_head(&mut stream))
         .await
         .map_err(late)??;
+    asked.store(true, Ordering::Relaxed);
+    // It is never closed.
+    let _permit = clients.acquire().await;
     let reply = answer(&head, sources).await;
     timeout(STEP_LIMIT, stream.write_all(&reply))
         .await
