@@ -38,6 +38,7 @@ mod proof;
 mod queue;
 mod random;
 mod rejoin;
+pub mod requests;
 mod run;
 mod singles;
 mod tally;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum as _};
 use godwit_sim::check::{self, Bounds, Flaw};
+use godwit_sim::requests::{self, Rule};
 use godwit_sim::{Limits, Mutant};
 
 /// Simulates clusters in which everything goes wrong that can, and checks that
@@ -65,12 +66,21 @@ struct Args {
     /// With --exhaustive: take a mechanism away.
     #[arg(long, value_enum)]
     flaw: Option<Flaw>,
+    /// Run so many histories of connections that go with their requests instead.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// With --requests: break a rule, to see that it is missed.
+    #[arg(long, value_enum)]
+    broken: Option<Rule>,
 }
 
 fn main() -> io::Result<ExitCode> {
     let args = Args::parse();
     if args.exhaustive {
         return exhaust(&args);
+    }
+    if let Some(histories) = args.requests {
+        return follow(&args, histories);
     }
     let (tally, wrong) = if args.trace {
         let outcome = godwit_sim::history(args.seed, args.mutant, true);
@@ -149,6 +159,23 @@ fn exhaust(args: &Args) -> io::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn follow(args: &Args, histories: u64) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    match requests::run(args.seed, histories, args.broken) {
+        Ok(sums) => {
+            writeln!(out, "{sums}, 0 violations")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(wrong) => {
+            for line in &wrong.story {
+                writeln!(out, "{line}")?;
+            }
+            writeln!(out, "seed {}: 1 violation", wrong.seed)?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }
 
 fn threads(args: &Args) -> usize {
