@@ -105,7 +105,7 @@ impl World {
         });
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         let open = |node: &super::node::Node| node.is_on && node.connection.place == Place::Asked;
         self.nodes.iter().any(open)
     }

@@ -2,6 +2,7 @@
 
 use godwit_core::request::{Input, Offer, Place, Reason, Said, Server, Socket, Verdict};
 
+use super::Rule;
 use super::frame::{Flight, Frame, HOPS};
 use super::node::Id;
 use super::world::{World, server};
@@ -24,7 +25,10 @@ impl World {
 
     /// Whoever may speak replies to the request.
     pub(super) fn reply(&mut self) {
-        let replies = |node: &Id| self.speaks(*node) && self.nodes[*node].read >= self.request;
+        // What its twin lacks an owner does not acknowledge.
+        let has_read = |node: Id| self.nodes[node].read >= self.request;
+        let is_safe = |node: Id| self.standby(node).is_none_or(has_read);
+        let replies = |node: &Id| self.speaks(*node) && has_read(*node) && is_safe(*node);
         if (0..self.nodes.len()).any(|node| replies(&node)) {
             self.request += 1;
             // No frame lives for so long that its client has gone on meanwhile.
@@ -55,6 +59,7 @@ impl World {
                 to,
                 by_way,
             } => {
+                let by_way = by_way.filter(|_| to != at);
                 if by_way == Some(at) {
                     self.relay(at, offer, from, to);
                 } else {
@@ -73,6 +78,11 @@ impl World {
         if before.socket == Socket::Twin {
             return;
         }
+        // It may end what is known here of a question that is open, or under way once more.
+        let is_asked = self.is_open() || self.link.iter().any(|it| it.frame.is_slip());
+        if before.place == Place::Gone && is_asked {
+            return;
+        }
         let around = self.around(at, None, None);
         let verdict = self.hear(at, Input::Client(Said::OtherSyn, None), &around);
         // Nobody is known to have what it would be sent on for.
@@ -81,6 +91,10 @@ impl World {
     }
 
     fn hear_owner(&mut self, at: Id, request: u32, from: Id) {
+        // Another owner's twin is not fed by it.
+        if self.has(self.nodes[at].share) != Some(from) {
+            return;
+        }
         let around = self.around(at, Some(from), None);
         if around.stands_by && self.hear(at, Input::Fed(Some(request)), &around) == Verdict::Feed {
             let it = &mut self.nodes[at];
@@ -113,7 +127,11 @@ impl World {
     }
 
     fn hear_question(&mut self, at: Id, (offer, of): (Offer, Id), from: Id, by_way: Option<Id>) {
-        let around = self.around(at, None, None);
+        let mut around = self.around(at, None, None);
+        if of != at && !self.breaks(Rule::OnlyOwn) {
+            // It has what that one had, and no more.
+            around.unwilling = Some(Reason::NotOwner);
+        }
         let verdict = self.hear(at, Input::Ask(offer), &around);
         if verdict == Verdict::Come {
             self.sums.handoffs += 1;

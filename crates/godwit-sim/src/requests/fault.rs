@@ -5,7 +5,7 @@ use godwit_core::request::{Connection, Input, Place, Socket};
 use super::Rule;
 use super::frame::Frame;
 use super::node::{Id, Node};
-use super::world::World;
+use super::world::{World, server};
 
 impl World {
     /// Anything happens.
@@ -36,6 +36,7 @@ impl World {
         if self.nodes.iter().any(|it| !it.is_on) {
             return;
         }
+        self.settle_old();
         self.sums.faults += 1;
         self.tell(|_| format!("{node} dies"));
         self.at_risk |= it.connection.socket != Socket::None;
@@ -53,6 +54,18 @@ impl World {
         self.look();
     }
 
+    /// Of a question whose connection has gone on since agents hear long before a machine has
+    /// died and is back. That one knows nothing of it.
+    fn settle_old(&mut self) {
+        let number = |it: &Node| it.connection.number;
+        let latest = self.nodes.iter().map(number).max().unwrap_or(0);
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].connection.number < latest && !self.breaks(Rule::Agents) {
+                self.remind(node);
+            }
+        }
+    }
+
     fn is_of(&self, share: Id, node: Id) -> bool {
         self.is_ring && (node == share || node == (share + 1) % self.nodes.len())
     }
@@ -63,6 +76,8 @@ impl World {
         self.shares[share].owner = takes.then_some(to);
         self.shares[share].in_sync = false;
         self.tell(|_| format!("share {share} of {from} is at {to}: {takes}"));
+        // A lease ends later than any frame lives.
+        self.link.retain(|flight| !flight.frame.is_slip());
         if takes && in_sync {
             self.sums.takeovers += 1;
             self.begin_to_own(share, to);
@@ -119,8 +134,10 @@ impl World {
         if !is_its || has_twin {
             return;
         }
-        // What it took for protected is not.
+        // What it took for protected is not, and its standby promises to make no late twin.
         self.nodes[owner].is_protected = false;
+        let is_late = |frame: Frame| matches!(frame, Frame::Came { from, .. } if from == owner);
+        self.link.retain(|flight| !is_late(flight.frame));
         let is_open = here.connection.place == Place::Asked && !self.breaks(Rule::NoTwinMeanwhile);
         if is_open || there.connection.socket != Socket::None {
             return;
@@ -149,13 +166,17 @@ impl World {
         }
         self.sums.faults += 1;
         self.tell(|_| format!("share {share} moves from {owner} to {standby}"));
-        // Its director may not know yet that the connection has gone on.
-        self.at_risk |= here.connection.place == Place::Gone && self.led == share;
+        // Who sends on to it, or its director, may not know yet that the connection has gone on.
+        let names = |it: &Node| {
+            it.connection.place == Place::Gone && it.connection.to == Some(server(share))
+        };
+        let is_sought = self.led == share || self.nodes.iter().any(names);
+        self.at_risk |= !is_its && is_sought;
         self.shares[share].owner = Some(standby);
         // It takes longer than frames live.
         self.link.retain(|flight| !flight.frame.is_slip());
         if is_its {
-            let around = self.around(owner, None, None);
+            let around = self.around(owner, Some(standby), None);
             self.hear(owner, Input::StandBy, &around);
             self.nodes[owner].is_protected = false;
             if !has_twin {

@@ -47,13 +47,15 @@ pub enum Rule {
     NoTwinMeanwhile,
     /// No share moves whose connection has no twin.
     MovesWithTwin,
+    /// Who has taken over what another server had takes no new connection in its place.
+    OnlyOwn,
     /// Whose twin it is, is asked in place of an owner that has failed.
     InItsPlace,
 }
 
 impl Rule {
     /// Every one.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Silent,
         Self::OneAnswer,
         Self::Waits,
@@ -65,6 +67,7 @@ impl Rule {
         Self::Numbered,
         Self::NoTwinMeanwhile,
         Self::MovesWithTwin,
+        Self::OnlyOwn,
         Self::InItsPlace,
     ];
 }

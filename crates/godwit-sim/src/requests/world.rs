@@ -160,7 +160,7 @@ impl World {
         }
         match self.has(to) {
             // What it had is here.
-            Some(owner) if owner == node => Mate::Dead,
+            Some(owner) if owner == node => Mate::Ours,
             Some(owner) if self.nodes[owner].is_heard => Mate::Serves,
             None if is_off && !self.is_ring => Mate::Dead,
             Some(_) | None if self.breaks(Rule::Proved) => Mate::Dead,
@@ -172,7 +172,8 @@ impl World {
     fn target(&self, node: Id, request: u32) -> Option<Id> {
         let drawn = Random::new(self.seed ^ u64::from(request) << 32).draw();
         let target = usize::try_from(drawn).unwrap_or(0) % self.nodes.len();
-        let owner = self.has(target)?;
+        // Who has taken over what another one had is not asked for it.
+        let owner = self.has(target).filter(|owner| *owner == target)?;
         let stays = self.nodes[node].read >= request || owner == node;
         (!stays && self.nodes[owner].is_heard).then_some(target)
     }
@@ -218,10 +219,18 @@ impl World {
         if self.breaks(Rule::Numbered) && before.place != Place::Asked {
             self.nodes[node].connection.number = 0;
         }
+        let standby = self.standby(node);
         let verdict = self.nodes[node].connection.hear(input, around);
         self.spoil(node, before, input, verdict);
         let after = self.nodes[node].connection;
         self.tell(|_| format!("{node}: {input:?} -> {verdict:?}; {after:?}"));
+        let left = matches!(
+            verdict,
+            Verdict::Come | Verdict::MakeTwin { .. } | Verdict::Reset(_) | Verdict::LeaveLate(_)
+        );
+        if let Some(standby) = standby.filter(|_| left && before.place == Place::Asked) {
+            self.take_twin_away(standby, node);
+        }
         self.judge(before, input, verdict);
         verdict
     }
@@ -269,17 +278,14 @@ impl World {
             known.unwrap_or_else(|| server(by))
         };
         let input = Input::Client(said, by.map(of));
-        let standby = self.standby(node);
         let verdict = self.hear(node, input, &around);
         match verdict {
             Verdict::Serve(_) => self.serve(node, request),
             Verdict::Ask { by_way } => self.ask(node, by_way),
             Verdict::SendOn(to) | Verdict::LeaveLate(to) => {
-                if it.place == Place::Gone {
+                // A server that sends it on has told, or was told.
+                if it.place == Place::Gone && by.is_none() {
                     self.led = id(to);
-                }
-                if let (Verdict::LeaveLate(_), Some(standby)) = (verdict, standby) {
-                    self.take_twin_away(standby, node);
                 }
                 let at = self.has(id(to)).unwrap_or_else(|| id(to));
                 let by = Some(node);
@@ -287,7 +293,9 @@ impl World {
             }
             Verdict::ToOwner => {
                 let share = self.nodes[node].share;
-                self.led = share;
+                if by.is_none() {
+                    self.led = share;
+                }
                 if let Some(owner) = self.has(share).filter(|owner| *owner != node) {
                     self.send(
                         owner,
@@ -318,7 +326,11 @@ impl World {
 
     /// A standby has not heard the answer: the agents take its twin away.
     fn take_twin_away(&mut self, standby: Id, owner: Id) {
-        if self.nodes[standby].connection.socket == Socket::Twin {
+        if self.breaks(Rule::TwinEnds) {
+            return;
+        }
+        let it = self.nodes[standby];
+        if it.connection.socket == Socket::Twin && it.share == self.nodes[owner].share {
             let around = self.around(standby, Some(owner), None);
             self.hear(standby, Input::Forget, &around);
         }
