@@ -19,6 +19,7 @@ mod audit;
 pub mod check;
 mod client;
 mod clock;
+pub mod commits;
 mod datapath;
 mod facts;
 mod fault;

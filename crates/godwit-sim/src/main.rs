@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum as _};
 use godwit_sim::check::{self, Bounds, Flaw};
+use godwit_sim::commits;
 use godwit_sim::requests::{self, Rule};
 use godwit_sim::{Limits, Mutant};
 
@@ -72,6 +73,12 @@ struct Args {
     /// With --requests: break a rule, to see that it is missed.
     #[arg(long, value_enum)]
     broken: Option<Rule>,
+    /// Run so many histories of snapshots that servers commit instead.
+    #[arg(long)]
+    commits: Option<u64>,
+    /// With --commits: what agents or standbys fail to do, to see that it is missed.
+    #[arg(long, value_enum)]
+    failing: Option<commits::Fault>,
 }
 
 fn main() -> io::Result<ExitCode> {
@@ -81,6 +88,9 @@ fn main() -> io::Result<ExitCode> {
     }
     if let Some(histories) = args.requests {
         return follow(&args, histories);
+    }
+    if let Some(histories) = args.commits {
+        return commit(&args, histories);
     }
     let (tally, wrong) = if args.trace {
         let outcome = godwit_sim::history(args.seed, args.mutant, true);
@@ -196,5 +206,19 @@ fn limits(args: &Args) -> Limits {
         violations: args.violations,
         threads: threads(args),
         mutant: args.mutant,
+    }
+}
+
+fn commit(args: &Args, histories: u64) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    match commits::run(args.seed, histories, args.failing) {
+        Ok(sums) => {
+            writeln!(out, "{sums}, 0 violations")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(wrong) => {
+            writeln!(out, "seed {}: {}", wrong.seed, wrong.what)?;
+            Ok(ExitCode::FAILURE)
+        }
     }
 }
