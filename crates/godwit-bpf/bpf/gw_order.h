@@ -44,6 +44,7 @@ static __noinline int gw_settle(const struct gw_flow_key *key, __u32 irs,
 {
 	struct gw_settled mine = { .irs = irs, .number = number };
 	struct gw_settled *s = bpf_map_lookup_elem(&gw_settled, key);
+	const struct gw_flow *f;
 	struct gw_transfer *t;
 
 	if ((!s || s->irs != irs || gw_before(s->number, number)) &&
@@ -56,6 +57,9 @@ static __noinline int gw_settle(const struct gw_flow_key *key, __u32 irs,
 	__sync_fetch_and_add(&s->asked, 1);
 	t = gw_transfer_now(key);
 	if (!t || t->irs != irs)
+		return gw_is_adopted(key, irs) ? GW_SETTLED_HAS :
+						 GW_SETTLED_NEVER;
+	if (gw_is_denied(t, number))
 		return GW_SETTLED_NEVER;
 	switch (*(volatile const __u32 *)&t->state) {
 	case GW_TRANSFER_COMING:
@@ -68,9 +72,15 @@ static __noinline int gw_settle(const struct gw_flow_key *key, __u32 irs,
 		return gw_after(t->number, number) ? GW_SETTLED_HAS :
 		       t->number == number	   ? GW_SETTLED_LATER :
 						     GW_SETTLED_NEVER;
-	case GW_TRANSFER_TWIN:
 	case GW_TRANSFER_TOLD:
+		f = bpf_map_lookup_elem(&gw_flows, key);
+		/* of whom its owner has asked this node has all, and it has it not */
+		if (f && gw_is_dead(f->share, &t->to))
+			return GW_SETTLED_NEVER;
 		/* its owner may have it */
+		return gw_before(t->number, number) ? GW_SETTLED_NEVER :
+						      GW_SETTLED_LATER;
+	case GW_TRANSFER_TWIN:
 		return gw_before(t->number, number) ? GW_SETTLED_NEVER :
 						      GW_SETTLED_LATER;
 	default:

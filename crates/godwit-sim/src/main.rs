@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum as _};
 use godwit_sim::check::{self, Bounds, Flaw};
+use godwit_sim::commits;
+use godwit_sim::requests::{self, Rule};
 use godwit_sim::{Limits, Mutant};
 
 /// Simulates clusters in which everything goes wrong that can, and checks that
@@ -65,12 +67,30 @@ struct Args {
     /// With --exhaustive: take a mechanism away.
     #[arg(long, value_enum)]
     flaw: Option<Flaw>,
+    /// Run so many histories of connections that go with their requests instead.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// With --requests: break a rule, to see that it is missed.
+    #[arg(long, value_enum)]
+    broken: Option<Rule>,
+    /// Run so many histories of snapshots that servers commit instead.
+    #[arg(long)]
+    commits: Option<u64>,
+    /// With --commits: what agents or standbys fail to do, to see that it is missed.
+    #[arg(long, value_enum)]
+    failing: Option<commits::Fault>,
 }
 
 fn main() -> io::Result<ExitCode> {
     let args = Args::parse();
     if args.exhaustive {
         return exhaust(&args);
+    }
+    if let Some(histories) = args.requests {
+        return follow(&args, histories);
+    }
+    if let Some(histories) = args.commits {
+        return commit(&args, histories);
     }
     let (tally, wrong) = if args.trace {
         let outcome = godwit_sim::history(args.seed, args.mutant, true);
@@ -151,6 +171,23 @@ fn exhaust(args: &Args) -> io::Result<ExitCode> {
     })
 }
 
+fn follow(args: &Args, histories: u64) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    match requests::run(args.seed, histories, args.broken) {
+        Ok(sums) => {
+            writeln!(out, "{sums}, 0 violations")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(wrong) => {
+            for line in &wrong.story {
+                writeln!(out, "{line}")?;
+            }
+            writeln!(out, "seed {}: 1 violation", wrong.seed)?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
 fn threads(args: &Args) -> usize {
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
     args.threads.unwrap_or_else(all)
@@ -169,5 +206,19 @@ fn limits(args: &Args) -> Limits {
         violations: args.violations,
         threads: threads(args),
         mutant: args.mutant,
+    }
+}
+
+fn commit(args: &Args, histories: u64) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    match commits::run(args.seed, histories, args.failing) {
+        Ok(sums) => {
+            writeln!(out, "{sums}, 0 violations")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(wrong) => {
+            writeln!(out, "seed {}: {}", wrong.seed, wrong.what)?;
+            Ok(ExitCode::FAILURE)
+        }
     }
 }

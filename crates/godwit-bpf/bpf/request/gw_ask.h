@@ -52,7 +52,6 @@ static __always_inline void gw_ask_by_standby(const struct gw_flow *f,
 	if (!s || !pl || !f->generation || f->generation != s->generation ||
 	    gw_mac_equal(s->peer_mac, to))
 		return;
-	slip->to = gw_node_id(t->to.node);
 	slip->from = gw_node_id(pl->node);
 	__builtin_memcpy(to, s->peer_mac, 6);
 }
@@ -70,6 +69,7 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_key(&o->key, &p->src, &p->dst);
 	gw_fill_slip(&o->slip, f, t, head);
+	o->slip.to = gw_node_id(t->to.node);
 	o->slip.window = gw_own_window(skb, p);
 	__builtin_memcpy(to, t->to.mac, 6);
 	gw_ask_by_standby(f, t, &o->slip, to);

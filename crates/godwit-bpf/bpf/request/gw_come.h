@@ -281,6 +281,18 @@ static __always_inline bool gw_comes(const struct gw_flow_key *key,
 	return true;
 }
 
+/*
+ * Is the question put to a server in whose place this one is? The connection is here if that
+ * one had it. A new one does not come: it would be where nobody looks for it once that server is
+ * back, and has the question again.
+ */
+static __always_inline bool gw_is_for_another(const struct gw_offer *o)
+{
+	const struct gw_placing *pl = gw_placing_of(o->share);
+
+	return pl && o->slip.to && o->slip.to != gw_node_id(pl->node);
+}
+
 /* A question with a new number: takes the connection, or refuses it. */
 static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 			      const struct gw_flow_key *key, struct gw_offer *o)
@@ -293,10 +305,12 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 		.state = GW_TALK_AWAITED,
 		.head = slip->head,
 	};
-	int why = gw_unwilling(o->share), verdict;
+	int why = gw_is_for_another(o) ? GW_REASON_NOT_OWNER :
+					 gw_unwilling(o->share);
 	struct gw_share *s = gw_share_at(o->share);
 	struct gw_transfer *t;
 	struct gw_flow *f;
+	int verdict;
 
 	if (!why &&
 	    gw_is_ruled_out_here(key, talk.irs, bpf_ntohl(slip->number)))
@@ -351,15 +365,24 @@ static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
 		t = NULL;
 	if (slip->version != GW_SLIP_VERSION && slip->version != GW_SLIP_TAGGED)
 		return gw_refuse(skb, p, slip, GW_REASON_OTHER_SLIP);
+	if (!t && gw_is_adopted(key, bpf_ntohl(slip->irs)))
+		t = gw_transfer_begin(key, bpf_ntohl(slip->irs),
+				      GW_TRANSFER_HERE);
 	if (!t)
 		return GW_NEWCOMER;
-	if (t->why && number == t->refused)
+	if (gw_is_denied(t, number))
 		return gw_refuse(skb, p, slip, t->why);
+	/* what is here stays accepted, whatever was refused since */
 	if (gw_before(number, t->number) ||
-	    (t->why && gw_before(number, t->refused)))
+	    (t->why && gw_before(number, t->refused) &&
+	     (t->state != GW_TRANSFER_HERE || number != t->number)))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (number != t->number && t->state != GW_TRANSFER_HERE)
 		return GW_NEWCOMER;
+	/* of whom its owner has asked this node has all, and it has it not */
+	if (t->state == GW_TRANSFER_TOLD && gw_is_dead(o->share, &t->to))
+		return gw_refuse_for_good(skb, p, key, slip,
+					  GW_REASON_NOT_OWNER);
 	/* another question is open, or this one is being accepted: no answer is known */
 	if (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD ||
 	    t->state == GW_TRANSFER_COMING)

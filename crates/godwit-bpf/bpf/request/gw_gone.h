@@ -112,6 +112,7 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_reset_own(skb, p, key, t->seq, GW_REASON_MATE_GONE);
 	}
 	t->state = GW_TRANSFER_HERE;
+	gw_note_denied(t);
 	gw_count(GW_REASON_RECLAIMED);
 	return GW_UNDECIDED;
 }
@@ -236,6 +237,10 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 	if (gw_mac_equal(p->smac, t->to.mac))
 		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
 	if (gw_is_dead(share, &t->to)) {
+		/* what it had is here, but for what had gone on from there before */
+		if (gw_is_mate(p->smac) &&
+		    bpf_map_lookup_elem(&gw_wards, &key->service))
+			return gw_verdict(GW_REASON_NO_SLIP, GW_DROP);
 		/* the target is dead: this kernel answers with a RST */
 		bpf_map_delete_elem(&gw_transfers, key);
 		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
@@ -263,8 +268,10 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
  * The entry of a connection, brought up to date with the share's role:
  *
  *   this node owns the share by now, TOLD            -> ASKED: the question is its own
- *   this node owns the share by now, TWIN or GONE    -> HERE: the twin's connection is here
+ *   this node owns the share by now, TWIN, GONE or   -> HERE: the twin's connection is here
+ *   REFUSED
  *   this node has become the standby, ASKED          -> TOLD: the question is the owner's
+ *   this node has become the standby, HERE           -> TWIN
  *   the entry is of an earlier connection            -> removed
  */
 static __noinline struct gw_transfer *
@@ -274,25 +281,32 @@ gw_transfer_now(const struct gw_flow_key *key)
 	const struct gw_share *s;
 	const struct gw_flow *f;
 
-	if (!t || t->state == GW_TRANSFER_HERE ||
-	    t->state == GW_TRANSFER_REFUSED)
+	if (!t)
 		return t;
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f || gw_is_over(f))
 		return t;
 	if (f->irs != t->irs) {
+		if (t->state == GW_TRANSFER_HERE ||
+		    t->state == GW_TRANSFER_REFUSED)
+			return t;
 		bpf_map_delete_elem(&gw_transfers, key);
 		return NULL;
 	}
 	s = gw_share_at(f->share);
 	if (!s || !(f->flags & GW_FLOW_TWIN))
 		return t;
+	if (s->role == GW_ROLE_OWNER && t->state == GW_TRANSFER_HERE)
+		return t;
 	if (s->role == GW_ROLE_OWNER && t->state != GW_TRANSFER_ASKED) {
 		t->owner = 0;
 		t->state = t->state == GW_TRANSFER_TOLD ? GW_TRANSFER_ASKED :
 							  GW_TRANSFER_HERE;
-	} else if (s->role != GW_ROLE_OWNER && t->state == GW_TRANSFER_ASKED) {
-		t->state = GW_TRANSFER_TOLD;
+	} else if (s->role != GW_ROLE_OWNER && (t->state == GW_TRANSFER_ASKED ||
+						t->state == GW_TRANSFER_HERE)) {
+		gw_note_owner(t, s->peer_mac);
+		t->state = t->state == GW_TRANSFER_ASKED ? GW_TRANSFER_TOLD :
+							   GW_TRANSFER_TWIN;
 	}
 	return t;
 }
@@ -304,6 +318,19 @@ static __always_inline bool gw_is_new_answer(const struct gw_pkt *p,
 	return (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) ==
 		       (GW_TCP_SYN | GW_TCP_ACK) &&
 	       p->ack != t->irs + 1;
+}
+
+/*
+ * Has this node got the connection with its share, while nothing is known here of its handoffs?
+ * Nobody could offer it unless the last owner has accepted it.
+ */
+static __noinline bool gw_is_adopted(const struct gw_flow_key *key, __u32 irs)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_share *s = f ? gw_share_at(f->share) : NULL;
+
+	return s && s->role == GW_ROLE_OWNER && f->irs == irs &&
+	       (f->flags & GW_FLOW_TWIN) && !gw_is_over(f);
 }
 
 /* A segment of this node's kernel; GW_UNDECIDED: it may leave. */

@@ -59,6 +59,7 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 	if (slip->kind != GW_SLIP_REFUSED)
 		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
 	t->state = GW_TRANSFER_HERE;
+	gw_note_denied(t);
 	gw_count(GW_REASON_REFUSED);
 	return GW_UNDECIDED;
 }

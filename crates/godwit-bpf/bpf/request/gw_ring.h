@@ -103,6 +103,10 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
 	__u8 to[6];
 
+	/* it has been back with its owner meanwhile */
+	if (t && t->state == GW_TRANSFER_GONE &&
+	    gw_after(bpf_ntohl(o->slip.number), t->number))
+		t = NULL;
 	if (!t && o->slip.kind == GW_SLIP_ACCEPTED)
 		gw_note_gone(key, o);
 	if (!t || t->state != GW_TRANSFER_TOLD ||
@@ -282,6 +286,9 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!f || !t)
 		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
 	t->number = bpf_ntohl(o->slip.number);
+	/* here, and not where it was meant to come */
+	if (gw_is_denied(t, t->number))
+		t->why = 0;
 	gw_note_owner(t, p->smac);
 	t->state = GW_TRANSFER_TWIN;
 	if (gw_hear_client(f, p, gw_now()))

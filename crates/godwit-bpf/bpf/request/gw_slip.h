@@ -52,7 +52,7 @@ struct gw_slip {
 	__be32 iss; /* of the service */
 	__be32 ts_val; /* what the service's clock says now */
 	__be32 edge; /* right edge that the client knows */
-	/* by way of a standby: the names' numbers of who is asked and who asks; or 0 */
+	/* the names' numbers of who is asked, and of who asks by way of a standby; or 0 */
 	__be32 to;
 	__be32 from;
 	__be16 flags; /* enum gw_flow_flags, the negotiated ones */

@@ -281,9 +281,27 @@ static __always_inline void gw_note_owner(struct gw_transfer *t,
 }
 
 /*
+ * The question of this node is over, and its target has not accepted. Its standby may own the
+ * share later and know only of the question: then it asks this node.
+ */
+static __always_inline void gw_note_denied(struct gw_transfer *t)
+{
+	t->refused = t->number;
+	t->why = GW_REASON_RULED_OUT;
+}
+
+/* Is it the answer "refused" that was given to the question of that number, or got? */
+static __always_inline bool gw_is_denied(const struct gw_transfer *t,
+					 __u32 number)
+{
+	return t->why && t->refused == number;
+}
+
+/*
  * The twin of a connection ends that has been here before, and goes on at another server. By
  * its twin we knew whose its client's segments are, which a director may still send here:
- * our kernel would reset it.
+ * our kernel would reset it. If this node was told of a question and not of its answer, the
+ * connection has gone to whom was asked.
  */
 static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 					     const struct gw_flow_key *key)
@@ -291,11 +309,13 @@ static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 	struct gw_transfer *t = gw_transfer_of(key, f->irs);
 	const struct gw_share *s = gw_share_at(f->share);
 
-	if (!t || !t->owner || !s || s->role == GW_ROLE_OWNER ||
-	    (f->flags & GW_FLOW_CLIENT_FIN) ||
-	    (t->state != GW_TRANSFER_TWIN && t->state != GW_TRANSFER_TOLD))
+	if (!t || !s || s->role == GW_ROLE_OWNER ||
+	    (f->flags & GW_FLOW_CLIENT_FIN))
 		return false;
-	t->to.node = t->owner - 1;
+	if (t->state == GW_TRANSFER_TWIN && t->owner)
+		t->to.node = t->owner - 1;
+	else if (t->state != GW_TRANSFER_TOLD)
+		return false;
 	t->owner = 0;
 	gw_find_mate(f->share, &t->to);
 	t->state = GW_TRANSFER_GONE;

@@ -63,13 +63,16 @@ pub(crate) fn ask(bench: &Bench, v6: bool) -> Vec<u8> {
     trial.frame
 }
 
-/// b's answer to a question.
+/// b's answer to a question, or b's own question, which names nobody.
 pub(crate) fn answer(question: &[u8], kind: u8) -> Vec<u8> {
     let mut frame = question.to_vec();
     frame[..6].copy_from_slice(&mac(Host::A).0);
     frame[6..12].copy_from_slice(&mac(Host::B).0);
     let slip = frame.len() - SLIP;
     frame[slip + 5] = kind;
+    if kind == 1 {
+        frame[slip + 28..slip + 32].fill(0);
+    }
     frame
 }
 
@@ -107,6 +110,23 @@ fn a_request_goes_with_a_question() {
             }
             let more = to_service(PORT, v6, CLIENT, SERVICE, ACK, b"");
             bench.expect(Hook::Tap, "more", &more, REDIRECT, "sent_on");
+        }
+    });
+}
+
+/// Who is in another server's place takes nothing new for it.
+#[test]
+fn what_another_server_is_asked_for_does_not_come_here() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            let mut of_b = put_by_b(&question, 5);
+            let to = of_b.len() - SLIP + 28;
+            of_b[to..to + 4].copy_from_slice(&question[to..to + 4]);
+            bench.expect(Hook::Tap, "of b", &of_b, REDIRECT, "not_owner");
         }
     });
 }

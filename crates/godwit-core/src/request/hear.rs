@@ -22,10 +22,10 @@ impl Connection {
                 accepted,
             } => self.relay_answer(offer, from, accepted, around),
             Input::Came(offer, owner) => self.hear_coming(offer, owner, around),
-            Input::RuleOut(number) => self.rule_out(number),
+            Input::RuleOut(number) => self.rule_out(number, around),
             Input::Timer => self.hear_timer(),
             Input::TakeOver => self.take_over(),
-            Input::StandBy => self.stand_by(),
+            Input::StandBy => self.stand_by(around),
             Input::Installed => self.install(),
             Input::Forget => self.part(),
             Input::Over => self.end(),
@@ -95,8 +95,8 @@ impl Connection {
         };
         match (said, around.mate) {
             (Said::OtherSyn, Mate::Serves | Mate::Silent) => Verdict::Drop(Reason::SynTooEarly),
-            (Said::OtherSyn, Mate::Dead) => Verdict::Serve(None),
-            (_, Mate::Dead) if has_socket => self.reclaim(said),
+            (Said::OtherSyn, Mate::Dead | Mate::Ours) => Verdict::Serve(None),
+            (_, Mate::Dead | Mate::Ours) if has_socket => self.reclaim(said),
             (Said::Request(request), _) if has_socket && request == self.request => Verdict::Ask {
                 by_way: around.by_standby,
             },
@@ -118,7 +118,7 @@ impl Connection {
                 | Said::Other
                 | Said::Reset
                 | Said::Fin,
-                Mate::Serves | Mate::Silent | Mate::Dead,
+                Mate::Serves | Mate::Silent | Mate::Dead | Mate::Ours,
             ) => Verdict::SendOn(to),
         }
     }
@@ -131,6 +131,8 @@ impl Connection {
             return Verdict::Reset(Reason::MateGone);
         }
         self.place = Place::Here;
+        // Its standby may yet ask this server the same, as the owner.
+        self.refused = self.number;
         Verdict::Serve(Some(Reason::Reclaimed))
     }
 
@@ -142,12 +144,14 @@ impl Connection {
         match (said, around.mate) {
             // It is anybody's, and begins here if nobody is known to have what it is about. What
             // is about the earlier connection stays.
-            (Said::OtherSyn, Mate::Silent | Mate::Dead) => Verdict::Serve(None),
+            (Said::OtherSyn, Mate::Silent | Mate::Dead | Mate::Ours) => Verdict::Serve(None),
             (Said::OtherSyn, Mate::Serves) if is_back => Verdict::Serve(None),
-            (_, Mate::Serves | Mate::Silent | Mate::Dead) if is_back => {
+            (_, Mate::Serves | Mate::Silent | Mate::Dead | Mate::Ours) if is_back => {
                 Verdict::Drop(Reason::SentBack)
             }
-            (_, Mate::Dead) => {
+            // It may have gone on from there before, which who has sent this on may know.
+            (_, Mate::Ours) if by.is_some() => Verdict::Drop(Reason::NoSlip),
+            (_, Mate::Dead | Mate::Ours) => {
                 self.forget();
                 Verdict::Serve(Some(Reason::MateGone))
             }
@@ -194,12 +198,20 @@ impl Connection {
     fn hear_question(&mut self, offer: Offer, around: &Around) -> Verdict {
         let number = offer.number;
         if self.place == Place::Unknown {
+            if self.socket == Socket::Adopted {
+                // Nobody else could offer it: the last owner has accepted.
+                self.place = Place::Here;
+                self.number = number;
+                return Verdict::AcceptAgain;
+            }
             return self.consider(number, around);
         }
         if number == self.refused {
             return Verdict::Refuse(Reason::Again);
         }
-        if number < self.number || number < self.refused {
+        // What is here stays accepted, whatever was refused since.
+        let is_here = self.place == Place::Here && number == self.number;
+        if number < self.number || (number < self.refused && !is_here) {
             return Verdict::Drop(Reason::StaleSlip);
         }
         match self.place {
@@ -218,6 +230,11 @@ impl Connection {
                 if number != self.number =>
             {
                 self.consider(number, around)
+            }
+            // Of whom it was to be asked this server has all, and it has it not.
+            Place::Told if around.mate == Mate::Ours => {
+                self.refused = number;
+                Verdict::Refuse(Reason::NotOwner)
             }
             // What becomes of its own question, or its owner's, is not known here.
             Place::Asked | Place::Told | Place::Coming => Verdict::Drop(Reason::StaleSlip),
@@ -284,6 +301,7 @@ impl Connection {
                     return Verdict::Reset(Reason::Accepted);
                 }
                 self.place = Place::Here;
+                self.refused = self.number;
                 Verdict::Serve(Some(Reason::Refused))
             }
             Place::Unknown
@@ -330,8 +348,9 @@ impl Connection {
             return self.hear_answer(offer, from, accepted);
         };
         let is_known = self.number == offer.number && self.request == offer.request;
+        let is_later = self.place == Place::Unknown || offer.number > self.number;
         match self.place {
-            Place::Unknown if accepted && self.socket == Socket::None => {
+            Place::Unknown | Place::Gone if accepted && is_later && self.socket == Socket::None => {
                 self.place = Place::Gone;
                 self.number = offer.number;
                 self.to = Some(from);
@@ -378,6 +397,10 @@ impl Connection {
         if is_twin && self.place != Place::Unknown && self.number == offer.number {
             return Verdict::Feed;
         }
+        if self.refused == offer.number {
+            // Here, and not where it was meant to come.
+            self.refused = 0;
+        }
         self.place = Place::Twin;
         self.socket = Socket::Twin;
         self.number = offer.number;
@@ -387,9 +410,12 @@ impl Connection {
     }
 
     /// From here on a question of up to that number is never accepted.
-    fn rule_out(&mut self, number: u32) -> Verdict {
+    fn rule_out(&mut self, number: u32, around: &Around) -> Verdict {
         self.ruled_out = self.ruled_out.max(number);
         let word = match self.place {
+            _ if number != 0 && number == self.refused => QuestionWord::Never,
+            // The last owner has accepted it.
+            Place::Unknown if self.socket == Socket::Adopted => QuestionWord::Has,
             Place::Unknown | Place::Refused => QuestionWord::Never,
             Place::Coming => QuestionWord::Later,
             Place::Here => QuestionWord::Has,
@@ -397,6 +423,7 @@ impl Connection {
             Place::Asked | Place::Gone if self.number > number => QuestionWord::Has,
             Place::Asked | Place::Gone if self.number == number => QuestionWord::Later,
             Place::Asked | Place::Gone => QuestionWord::Never,
+            Place::Told if around.mate == Mate::Ours => QuestionWord::Never,
             // Its owner may have it.
             Place::Told | Place::Twin if self.number >= number => QuestionWord::Later,
             Place::Told | Place::Twin => QuestionWord::Never,
@@ -428,22 +455,24 @@ impl Connection {
         self.place = match self.place {
             // The question of the last owner is this one's.
             Place::Told => Place::Asked,
-            Place::Gone | Place::Twin | Place::Coming => Place::Here,
-            Place::Unknown | Place::Here | Place::Asked | Place::Refused => self.place,
+            Place::Gone | Place::Refused | Place::Twin | Place::Coming => Place::Here,
+            Place::Unknown | Place::Here | Place::Asked => self.place,
         };
         self.owner = None;
         Verdict::Nothing
     }
 
-    const fn stand_by(&mut self) -> Verdict {
+    const fn stand_by(&mut self, around: &Around) -> Verdict {
         if !self.socket.is_owners() {
             return Verdict::Nothing;
         }
         self.socket = Socket::Twin;
+        self.owner = around.ward;
         self.place = match self.place {
             Place::Asked => Place::Told,
+            // From now on it is where its next owner is.
+            Place::Here => Place::Twin,
             Place::Unknown
-            | Place::Here
             | Place::Gone
             | Place::Refused
             | Place::Told
@@ -471,28 +500,30 @@ impl Connection {
         Verdict::Nothing
     }
 
-    /// By its twin this server knows whose what its client says is.
+    /// By its twin this server knows whose what its client says is. If it was told of a question
+    /// whose answer it has not heard, that was accepted: its owner would feed the twin else.
     fn part(&mut self) -> Verdict {
-        match (self.place, self.owner) {
-            (Place::Told | Place::Twin, Some(owner)) if self.socket == Socket::Twin => {
-                self.place = Place::Gone;
-                self.to = Some(owner);
-                self.owner = None;
-                self.socket = Socket::None;
-                Verdict::Nothing
-            }
-            (
-                Place::Unknown
-                | Place::Here
-                | Place::Asked
-                | Place::Gone
-                | Place::Refused
-                | Place::Told
-                | Place::Twin
-                | Place::Coming,
-                _,
-            ) => self.end(),
+        let has_twin = self.socket == Socket::Twin;
+        let to = match self.place {
+            Place::Told if has_twin => self.to,
+            Place::Twin if has_twin => self.owner,
+            Place::Unknown
+            | Place::Here
+            | Place::Asked
+            | Place::Gone
+            | Place::Refused
+            | Place::Told
+            | Place::Twin
+            | Place::Coming => None,
+        };
+        if to.is_none() {
+            return self.end();
         }
+        self.place = Place::Gone;
+        self.to = to;
+        self.owner = None;
+        self.socket = Socket::None;
+        Verdict::Nothing
     }
 
     const fn end(&mut self) -> Verdict {

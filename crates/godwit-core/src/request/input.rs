@@ -96,6 +96,8 @@ pub enum Mate {
     Silent,
     /// It is known to be without power.
     Dead,
+    /// This server has taken over what it had.
+    Ours,
 }
 
 /// What else counts, at that moment.

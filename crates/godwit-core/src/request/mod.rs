@@ -4,12 +4,13 @@
 //! The data path decides each segment by itself, on the entry that it has of the connection.
 //! [`Connection`] is that entry with the socket beside it, and [`Connection::hear`] is what
 //! each input makes of it. It has no clock and sends nothing: the [`Verdict`] says what
-//! becomes of the frame at hand. What uses it:
+//! becomes of the frame at hand. Three things use it:
 //!
 //! | | |
 //! |---|---|
 //! | the tests beside it | every input in every place: the result is legal, and a server becomes a voice for a named reason only |
 //! | `godwit-bpf/tests/hooks/request.rs` | drives the programs and this by the same sequences, and compares |
+//! | `godwit-sim/src/requests` | runs rings of servers made of it, with losses, deaths and moves |
 //!
 //! ```text
 //!   origin              its standby            target             its standby
