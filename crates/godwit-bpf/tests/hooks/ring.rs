@@ -142,7 +142,7 @@ pub(crate) fn tap_syn(bench: &Bench, v6: bool, irs: u32) {
     bench.expect(Hook::Tap, "SYN", &from(Host::C, syn), DROP, "tapped_syn");
 }
 
-pub(crate) fn tap_syn_ack(bench: &Bench, v6: bool, irs: u32) {
+fn tap_syn_ack(bench: &Bench, v6: bool, irs: u32) {
     let both = TcpFlags::SYN.with(ACK);
     let mut syn_ack = from_service(PORT, v6, ISS, irs.wrapping_add(1), both, &[]);
     syn_ack[..6].copy_from_slice(&Host::A.mac(Network::Data).0);

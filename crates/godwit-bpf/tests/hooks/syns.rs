@@ -5,10 +5,12 @@ use godwit_bpf::Hook;
 use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
-use crate::bench::{DROP, IRS, NEXT, REDIRECT, SHARE, SLIP_TYPE, to_service};
+use crate::bench::{
+    DROP, IRS, ISS, NEXT, REDIRECT, SHARE, SLIP_TYPE, from_service, note, to_service,
+};
 use crate::ring::{
     BEGIN, BY_WAY, CLIENT, MADE, PORT, SERVICE, Slip, TWIN, WARD, ack, from, goes, goes_on_to,
-    listen, on_ring, request, tap_handshake, tap_syn, tap_syn_ack, twin_goes_to_b, with_slip,
+    listen, on_ring, request, tap_handshake, tap_syn, twin_goes_to_b, with_slip,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -39,7 +41,9 @@ fn a_syn_ends_no_twin() {
         bench.expect(Hook::Tap, "back", &back, DROP, "sent_back");
         let flow = bench.flow();
         assert_eq!((flow.share, flow.twin, flow.id.irs.0), (WARD, true, IRS));
-        assert_eq!(goes_on_to(bench, &ack(v6)), c);
+        let (verdict, frame) = goes(bench, &ack(v6));
+        let told = note(PORT, v6, Host::C.mac(Network::Data));
+        assert_eq!((verdict, &frame[12..]), (REDIRECT, &told[12..]));
         // Once taken over it has a socket that speaks, and TCP answers here.
         bench.take_ward_over(WARD, Host::C);
         bench.expect(Hook::Tap, "adopted", &syn, NEXT, "syn");
@@ -56,12 +60,16 @@ fn an_answer_elsewhere_ends_nothing_here() {
         let _server = listen(v6);
         bench.connect(PORT, v6);
         tap_syn(bench, v6, LATER);
-        tap_syn_ack(bench, v6, LATER);
+        let (iss, both) = (ISS + 500, TcpFlags::SYN.with(ACK));
+        let mut syn_ack = from_service(PORT, v6, iss, LATER.wrapping_add(1), both, &[]);
+        syn_ack[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
+        let syn_ack = from(Host::C, syn_ack);
+        bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
         let flow = bench.flow();
         assert_eq!((flow.share, flow.id.irs.0), (SHARE, IRS));
         let more = to_service(PORT, v6, CLIENT, SERVICE, ACK, &[]);
         bench.expect(Hook::Tap, "ACK", &more, NEXT, "client_segment");
-        let third = to_service(PORT, v6, LATER.wrapping_add(1), SERVICE, ACK, &[]);
+        let third = to_service(PORT, v6, LATER.wrapping_add(1), iss + 1, ACK, &[]);
         let third = from(Host::C, third);
         bench.expect(Hook::Tap, "third", &third, NEXT, "way_cleared");
         bench.expect(Hook::Tap, "again", &third, DROP, MADE);
