@@ -196,6 +196,32 @@ fn a_director_that_was_killed_gives_way() {
     });
 }
 
+/// The one that stands second in the file has them, and is started again: its first heartbeats
+/// said that it only could have them, and the first one took them.
+#[test]
+fn a_director_that_is_restarted_keeps_the_addresses() {
+    on_site(|front| {
+        let mut regulars = front.connect(12);
+        let agent = front.cluster.agent(Host::Director).expect("it runs");
+        agent.kill().expect("it dies");
+        front.wait_holder(Host::Reserve);
+        let start = front.cluster.start_agent(Host::Director);
+        start.expect("another one starts");
+        front.wait_takers_of(Host::Director, &BACKENDS);
+        front.wait_holder(Host::Reserve);
+        for _ in 0..2 {
+            front.cluster.stop_agent(Host::Reserve).expect("it ends");
+            let start = front.cluster.start_agent(Host::Reserve);
+            start.expect("it starts again");
+            front.wait_holder(Host::Reserve);
+            all_stay(&mut regulars);
+        }
+        let taken = front.cluster.event_text(Host::Director);
+        let taken = taken.expect("it answers");
+        assert!(!taken.contains("addresses_taken"), "{taken}");
+    });
+}
+
 /// Its heart beats, and no client reaches it: the other one takes over.
 #[test]
 fn a_director_without_a_link_leaves_the_addresses_to_the_other_one() {

@@ -65,12 +65,14 @@ impl Fellows {
         self.holder.claim() == Fellow::Holding
     }
 
-    /// What heartbeats say of this one.
+    /// What heartbeats say of this one: nothing as long as it has not heard whether another one
+    /// has held the addresses since its last life.
     pub(super) fn claims(&self) -> Vec<ShareClaim> {
         let role = match self.holder.claim() {
+            Fellow::Unknown => return Vec::new(),
             Fellow::Holding => Role::Owner,
             Fellow::Able => Role::Shadow,
-            Fellow::Unknown | Fellow::Gone | Fellow::Unable => Role::None,
+            Fellow::Gone | Fellow::Unable => Role::None,
         };
         let (share, epoch) = (HOLD, Epoch::NONE);
         vec![ShareClaim { share, role, epoch }]

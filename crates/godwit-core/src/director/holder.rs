@@ -71,13 +71,16 @@ impl Holder {
         self.holds
     }
 
-    /// What others are told of this one.
+    /// What others are told of this one; nothing if it is [`Fellow::Unknown`]: it has the
+    /// addresses of an earlier life, and does not know yet whether another one has held them
+    /// since. Whoever has not goes by what that life has said, and leaves them there.
     pub const fn claim(&self) -> Fellow {
         match (self.able, self.holds, self.waits) {
             (false, ..) => Fellow::Unable,
-            // Those that have held meanwhile know more than it does.
             (true, true, None) => Fellow::Holding,
-            (true, ..) => Fellow::Able,
+            // Those that have held meanwhile know more than it does.
+            (true, true, Some(_)) => Fellow::Unknown,
+            (true, false, _) => Fellow::Able,
         }
     }
 
@@ -204,11 +207,28 @@ mod tests {
         // It comes back, with the addresses still on its machine.
         let mut first = Holder::new(0, 1, true, at(100));
         assert!(first.holds(), "for others may be gone");
-        assert_eq!(first.claim(), Fellow::Able, "but others come first");
-        second.handle_fellow(0, first.claim());
-        assert!(second.holds());
+        assert_eq!(first.claim(), Fellow::Unknown, "but others come first");
         first.handle_fellow(0, second.claim());
         assert!(!first.holds());
+        assert_eq!(first.claim(), Fellow::Able);
+        second.handle_fellow(0, first.claim());
+        assert!(second.holds());
+    }
+
+    /// The second one in the file holds them and is started again. The first one took them from
+    /// it, for it had said that it only could hold them.
+    #[test]
+    fn one_that_is_restarted_keeps_them() {
+        for rank in [0, 1] {
+            let mut other = Holder::new(1 - rank, 1, false, at(100));
+            other.handle_fellow(0, Fellow::Holding);
+            let mut restarted = Holder::new(rank, 1, true, at(100));
+            assert_eq!(restarted.claim(), Fellow::Unknown, "so nothing is said");
+            restarted.handle_fellow(0, other.claim());
+            assert_eq!(restarted.claim(), Fellow::Holding);
+            other.handle_fellow(0, restarted.claim());
+            assert!(restarted.holds() && !other.holds());
+        }
     }
 
     #[test]
