@@ -41,9 +41,11 @@ fn a_syn_ends_no_twin() {
         bench.expect(Hook::Tap, "back", &back, DROP, "sent_back");
         let flow = bench.flow();
         assert_eq!((flow.share, flow.twin, flow.id.irs.0), (WARD, true, IRS));
+        // Of the first one in a millisecond a director is told.
         let (verdict, frame) = goes(bench, &ack(v6));
         let told = note(PORT, v6, Host::C.mac(Network::Data));
-        assert_eq!((verdict, &frame[12..]), (REDIRECT, &told[12..]));
+        assert_eq!(verdict, REDIRECT);
+        assert!(frame[..6] == c || frame[12..] == told[12..], "{frame:?}");
         // Once taken over it has a socket that speaks, and TCP answers here.
         bench.take_ward_over(WARD, Host::C);
         bench.expect(Hook::Tap, "adopted", &syn, NEXT, "syn");
