@@ -66,21 +66,24 @@ impl Theme {
     /// What the benchmark called `name` measures, in this order. What a quick one
     /// may have no time for comes last.
     pub(super) fn of(name: &str) -> Option<&'static [Self]> {
-        match name {
-            "standby" => Some(&Self::STANDBY),
-            "failover" => Some(&Self::FAILOVER),
-            "dead" => Some(&Self::DEAD),
-            "idle" => Some(&Self::IDLE),
-            "changes" => Some(&Self::CHANGES),
-            "reload" => Some(&Self::RELOAD),
-            "exit" => Some(&Self::EXIT),
-            "migrate" => Some(&Self::MIGRATE),
-            "director" => Some(&Self::DIRECTOR),
-            "handoff" => Some(&Self::HANDOFF),
-            "datapath" => Some(&Self::DATAPATH),
-            _ => None,
-        }
+        let mut benches = Self::BENCHES.into_iter();
+        benches.find(|bench| bench.0 == name).map(|bench| bench.1)
     }
+
+    /// Every benchmark, and what it measures.
+    const BENCHES: [(&'static str, &'static [Self]); 11] = [
+        ("standby", &Self::STANDBY),
+        ("failover", &Self::FAILOVER),
+        ("dead", &Self::DEAD),
+        ("idle", &Self::IDLE),
+        ("changes", &Self::CHANGES),
+        ("reload", &Self::RELOAD),
+        ("exit", &Self::EXIT),
+        ("migrate", &Self::MIGRATE),
+        ("director", &Self::DIRECTOR),
+        ("handoff", &Self::HANDOFF),
+        ("datapath", &Self::DATAPATH),
+    ];
 
     const DIRECTOR: [Self; 1] = [Self::Director];
 
@@ -636,19 +639,11 @@ mod tests {
     fn every_figure_has_one_name_and_a_theme_that_is_run() {
         let names: BTreeSet<_> = all().map(|spec| spec.name).collect();
         assert_eq!(names.len(), all().count());
-        let themes = [
-            Theme::STANDBY.as_slice(),
-            &Theme::FAILOVER,
-            &Theme::DEAD,
-            &Theme::IDLE,
-            &Theme::CHANGES,
-            &Theme::RELOAD,
-            &Theme::EXIT,
-            &Theme::MIGRATE,
-            &Theme::DIRECTOR,
-            &Theme::HANDOFF,
-        ]
-        .concat();
+        let themes: Vec<_> = Theme::BENCHES
+            .iter()
+            .flat_map(|bench| bench.1)
+            .copied()
+            .collect();
         assert!(all().all(|spec| themes.contains(&spec.theme)));
         assert!(themes.iter().all(|theme| theme.specs().count() > 0));
     }
