@@ -511,3 +511,100 @@ fn eager_snapshots_and_multicast_taps_are_taken_by_a_reload() {
         }
     }
 }
+
+/// A file in which node a is called aa, with a certificate of that name.
+fn with_another_name(text: &str) -> String {
+    let text = text.replace("\"a\"", "\"aa\"");
+    text.replace("\"node.", "\"aa/node.")
+}
+
+/// Nodes know each other by name. Nobody takes a file without the owner while it has
+/// connections, nor does it start under another name: a standby goes on with them, or it is
+/// drained before.
+#[test]
+fn an_owner_keeps_its_name_until_its_connections_are_elsewhere() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    wait_protected(&cluster, Host::A, echo.local());
+    let files = [Host::A, Host::B, Host::Witness].map(|host| {
+        let path = cluster.config_file(host).expect("it was written");
+        let text = fs::read_to_string(&path).expect("it can be read");
+        let text = match host {
+            Host::A => with_another_name(&text),
+            _ => text.replace("\"a\"", "\"aa\""),
+        };
+        fs::write(&path, text).expect("it can be written");
+        path.to_str().expect("it is ASCII").to_owned()
+    });
+    let out = lab.node(Host::A).folder().expect("it has one").join("aa");
+    let (authority, out) = (lab.folder().join("pki"), out.display().to_string());
+    let authority = authority.to_str().expect("it is ASCII");
+    let issue = [
+        "pki", "issue", "--dir", authority, "--name", "aa", "--out", &out,
+    ];
+    let issued = cluster.godwit(Host::A, &issue).expect("it runs");
+    assert!(issued.status.success(), "{issued:?}");
+
+    let (checked, is_valid) = say(&cluster, &["check", &files[0]]);
+    for wanted in [
+        "name from a to aa",
+        "owns it with 1 connections",
+        "drain at a",
+    ] {
+        assert!(is_valid && checked.contains(wanted), "{wanted}: {checked}");
+    }
+    let (reloaded, is_taken) = say(&cluster, &["reload", "--config", &files[0]]);
+    assert!(
+        !is_taken && reloaded.contains("hand them over first"),
+        "{reloaded}"
+    );
+    for (host, file) in [(Host::B, &files[1]), (Host::Witness, &files[2])] {
+        for (args, is_well) in [(["check", file], true), (["reload", "--config"], false)] {
+            let args = if is_well {
+                args.to_vec()
+            } else {
+                [&args[..], &[file.as_str()]].concat()
+            };
+            let output = cluster.godwit(host, &args).expect("it runs");
+            let said = [output.stdout, output.stderr].concat();
+            assert_eq!(output.status.success(), is_well, "{said}");
+            assert!(
+                said.contains("a owns it, and this file has no server a"),
+                "{said}"
+            );
+        }
+    }
+    wait_protected(&cluster, Host::A, echo.local());
+
+    cluster.stop_agent(Host::A).expect("it ends");
+    let refused = cluster.godwit(Host::A, &["agent", "--config", &files[0]]);
+    let refused = refused.expect("it ends within a second");
+    let sentence = "this machine was node \"a\", which owns service web with 1 connections";
+    assert!(
+        !refused.status.success() && refused.stderr.contains(sentence),
+        "{refused:?}"
+    );
+    echo.goes_on();
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    echo.goes_on();
+
+    for host in [Host::B, Host::Witness] {
+        let output = reload(&cluster, host);
+        assert!(output.status.success(), "{output:?}");
+    }
+    let pins = cluster.pins(Host::A).expect("the machine is there");
+    let name = format!("{}a", pins.file_name().expect("it has one").display());
+    let others = pins.with_file_name(name);
+    lab.remove_at_end(&others).expect("it is remembered");
+    cluster.start_agent(Host::A).expect("it starts now");
+    until("aa stands by", || {
+        let status = cluster.status(Host::B).ok()?;
+        let in_sync = &status.services.first()?.in_sync;
+        in_sync.iter().any(|name| name == "aa").then_some(())
+    });
+    echo.finish(Instant::now(), Duration::from_secs(60));
+}

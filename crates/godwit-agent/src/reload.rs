@@ -10,6 +10,7 @@
 //! A process that has given up its rights can't have them back, so some keys need a real
 //! restart; that disturbs nobody either.
 
+mod owners;
 mod ring;
 
 use std::error::Error;
@@ -71,7 +72,7 @@ impl Reloads {
         let current = self.running.clone();
         let read = move || has_place(&current).and_then(|()| check(&current));
         let (config, identity) = self.aside(PATIENCE, read).await??;
-        self.must_be_at_home(&config).await?;
+        self.must_disturb_nobody(&config).await?;
         let gone = |_| "the agent is ending".to_owned();
         let identity = Some(identity);
         let next = Input::Next { config, identity };
@@ -80,9 +81,10 @@ impl Reloads {
         self.inbox.send(Input::Stop { reason, done }).map_err(gone)
     }
 
-    /// A ring does not change while connections of one server are on another.
-    async fn must_be_at_home(&self, next: &Config) -> Result<(), String> {
-        if !ring::has_ring(&self.running) {
+    /// A ring does not change while connections of one server are on another, and the owner of
+    /// a pair stays one of its servers.
+    async fn must_disturb_nobody(&self, next: &Config) -> Result<(), String> {
+        if !ring::has_ring(&self.running) && !owners::lose_servers(&self.running, next) {
             return Ok(());
         }
         let (reply, answer) = oneshot::channel();
@@ -92,7 +94,8 @@ impl Reloads {
         let status = timeout(ANSWER_LIMIT, answer).await;
         let status = status.map_err(|_| "the agent is too busy to answer".to_owned())?;
         let status = status.map_err(|_| "the agent is ending".to_owned())?;
-        match ring::in_the_way(&self.running, next, &status) {
+        let ring = ring::in_the_way(&self.running, next, &status);
+        match ring.or_else(|| owners::in_the_way(&self.running, next, &status)) {
             Some(sentence) => Err(format!("{}: {sentence}", self.running.path.display())),
             None => Ok(()),
         }
@@ -194,7 +197,11 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
     };
     let status = running.and_then(|(running, status)| Some((running, status?)));
     let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
-    let endings = status.map(|(running, status)| ring::endings(running, next, status));
+    let owned = status.and_then(|(running, status)| owners::in_the_way(running, next, status));
+    let endings = status.map(|(running, status)| {
+        let renamed = owners::endings(running, next, status);
+        [ring::endings(running, next, status), renamed].concat()
+    });
     let restart = running.and_then(|(running, _)| {
         let (what, cost) = (needs_restart(running, next)?, running.restart_cost(next));
         Some(format!("{what} needs a restart, {cost}"))
@@ -209,6 +216,7 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
     let own = identity.into_iter().chain(changeable);
     let own = own.chain(missing).chain(restart);
     own.chain(held)
+        .chain(owned)
         .chain(endings.into_iter().flatten())
         .collect()
 }

@@ -51,6 +51,9 @@ pub struct Status {
     pub peers: Vec<PeerReport>,
     /// The services that this node is primary or backup of.
     pub services: Vec<ServiceReport>,
+    /// Of a witness: who holds the leases that are in force with its vote, by service.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leases: BTreeMap<String, String>,
     /// Of a director: its back-ends, and what they get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub director: Option<DirectorReport>,
@@ -92,6 +95,7 @@ impl Status {
             fencing: config.fencing_in_force().into(),
             peers: Vec::new(),
             services: Vec::new(),
+            leases: BTreeMap::new(),
             director: None,
             data_path: DataPathReport {
                 interface: config.node.interface.to_string(),

@@ -3,6 +3,7 @@
 //! A witness has no data path and owns nothing. It hears the others, as an agent
 //! does, and accepts or refuses leases.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -211,6 +212,15 @@ impl Witness {
         self.out.drain(&mut self.node);
     }
 
+    /// Who holds what with this node's vote.
+    fn leases(&self, now: MonoTime) -> BTreeMap<String, String> {
+        let held = self.config.shares().filter_map(|(share, service)| {
+            let holder = self.node.lease_holder(share, now)?;
+            Some((self.config.share_name(share, service), holder.to_string()))
+        });
+        held.collect()
+    }
+
     fn status(&self, now: MonoTime) -> Status {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
         let own = self.config.own_peer().role;
@@ -219,6 +229,7 @@ impl Witness {
             PeerReport::new(own, config, &peer, now).with_absence(self.out.peers.absence(id))
         });
         status.peers = reports.collect();
+        status.leases = self.leases(now);
         status.facts = self.facts.reports(&self.config);
         status.conclude();
         status

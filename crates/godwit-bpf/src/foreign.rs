@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 
 use libbpf_rs::{MapHandle, MapInfo};
 
+use crate::earlier::Earlier;
 use crate::pin::{PinDir, PinError};
 use crate::stale::cookie_of;
 use crate::tcx;
@@ -89,6 +90,11 @@ impl Foreign {
     fn events_id(&self) -> Option<u32> {
         let events = MapHandle::from_pinned_path(self.pins.map("gw_events")).ok()?;
         Some(MapInfo::new(events.as_fd()).ok()?.info.id)
+    }
+
+    /// What its maps say, whatever version it is of.
+    pub fn maps(&self) -> Earlier {
+        Earlier::new(self.pins.clone())
     }
 
     /// Its folder becomes that of another node; false: that one has its own.

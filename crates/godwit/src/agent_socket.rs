@@ -1,11 +1,12 @@
 //! Finds the agent that a command talks to.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use godwit_agent::config::{Config, DEFAULT_RUN_DIR};
-use godwit_agent::control::{Client, find};
+use godwit_agent::control::{Client, FindError, find};
 use godwit_wire::NodeName;
 
 /// Which agent; without any of these, the one in this network namespace.
@@ -54,7 +55,23 @@ impl AgentSocket {
                 (run_dir, self.node)
             }
         };
-        Ok(find(&run_dir, cookie, node)?)
+        match find(&run_dir, cookie, node) {
+            Err(error @ FindError::NoAgent { .. }) => {
+                let renamed = self.renamed(&run_dir, cookie);
+                renamed.ok_or_else(|| error.into())
+            }
+            found => Ok(found?),
+        }
+    }
+
+    /// The socket of the agent that runs with this file, and has not taken the name that the
+    /// file gives it now.
+    fn renamed(&self, run_dir: &Path, cookie: u64) -> Option<PathBuf> {
+        let file = self.config.as_ref().filter(|_| self.node.is_none())?;
+        let socket = find(run_dir, cookie, None).ok()?;
+        let running = Client::connect(&socket).ok()?.file().ok()?.path;
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        (real(&running)? == real(file)?).then_some(socket)
     }
 
     /// The socket of an agent whose file can't be used any more. Where it is no TOML at all,

@@ -148,16 +148,26 @@ impl Config {
     /// by the server's name.
     pub(crate) fn restart_cost(&self, next: &Self) -> String {
         let name = self.node.name;
-        let divided = self.services.iter();
-        let divided = divided.filter(|it| it.is_divided() && it.has_member(name));
-        let services: Vec<_> = divided.map(|it| it.name.as_str()).collect();
-        if name == next.node.name || services.is_empty() {
+        let own = self.services.iter().filter(|it| it.has_member(name));
+        let (divided, whole): (Vec<_>, Vec<_>) = own.partition(|it| it.is_divided());
+        let names = |all: &[&ServiceConfig]| {
+            let names: Vec<_> = all.iter().map(|it| it.name.as_str()).collect();
+            names.join(", ")
+        };
+        if name == next.node.name || (divided.is_empty() && whole.is_empty()) {
             return UNDISTURBED.into();
+        }
+        if divided.is_empty() {
+            return format!(
+                "which disturbs no connection once node {name} owns none of {}: hand them over \
+                 first (`godwit drain` at {name})",
+                names(&whole)
+            );
         }
         format!(
             "which ends the connections that node {name} has of {}: they go by its name, so give \
              it no new ones (`godwit drain {name}` at a director) until it has none",
-            services.join(", ")
+            names(&divided)
         )
     }
 

@@ -40,6 +40,22 @@ pub enum InstallError {
         /// The interface.
         interface: String,
     },
+    /// Its lease is in the other name, and nobody could renew it.
+    #[error(
+        "this machine was node \"{node}\", which owns service {service} with {connections} \
+         connections: start it under that name and hand it over (`godwit drain` there), then give \
+         it another name. If it does not come back, a standby takes over, and this node starts \
+         when the lease has ended; without one `godwit agent --detach --node {node}` leaves the \
+         connections here without Godwit"
+    )]
+    StillOwner {
+        /// The other name.
+        node: String,
+        /// Of the first such share.
+        service: String,
+        /// How many would be lost.
+        connections: usize,
+    },
     /// They are beside what an agent of this node has left.
     #[error(
         "the agent of node \"{node}\" has left programs on interface {interface} beside this \

@@ -4,13 +4,15 @@
 
 use std::path::Path;
 
-use godwit_bpf::{Datapath, Foreign, Settings};
+use godwit_bpf::{Datapath, Foreign, MapError, Settings};
+use godwit_core::MonoTime;
 use godwit_sock::{Devices, Interface, netns_cookie};
-use godwit_wire::NodeName;
+use godwit_wire::{Endpoint, NodeName};
 use nix::net::if_::if_indextoname;
 
 use super::detach::{DetachError, detach_whole};
 use super::{InstallError, pin_name};
+use crate::clock;
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::control::is_taken;
 
@@ -23,6 +25,13 @@ pub(super) fn take_over(config: &Config, ifindex: u32) -> Result<(), InstallErro
         if is_alive(&left, config.node.run_dir.as_path())? {
             return Err(InstallError::OtherNode { node, interface });
         }
+        if let Some((service, connections)) = owned(config, &left)? {
+            return Err(InstallError::StillOwner {
+                node,
+                service,
+                connections,
+            });
+        }
         if !left.rename(&own)? {
             return Err(InstallError::LeftBeside { node, interface });
         }
@@ -33,6 +42,29 @@ pub(super) fn take_over(config: &Config, ifindex: u32) -> Result<(), InstallErro
         );
     }
     Ok(())
+}
+
+/// The first service of the file that goes as a whole, and that the other node may still speak
+/// for, with the number of its connections. Its lease is in that name: under another one it is
+/// not renewed, and the other servers begin anew.
+fn owned(config: &Config, left: &Foreign) -> Result<Option<(String, usize)>, MapError> {
+    let maps = left.maps();
+    let now = clock::now().since(MonoTime::ZERO);
+    let owned = maps.owned(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))?;
+    let flows = if owned.is_empty() {
+        Vec::new()
+    } else {
+        maps.flows()?
+    };
+    let whole = config.own_shares().filter(|(_, it)| !it.is_divided());
+    let held = whole.filter(|(share, _)| owned.contains(share));
+    let counted = held.map(|(_, service)| {
+        let is_at = |at: Endpoint| service.addresses.iter().any(|it| Endpoint::from(*it) == at);
+        let own = flows.iter().filter(|flow| is_at(flow.service));
+        (service.name.to_string(), own.count())
+    });
+    let mut counted = counted.filter(|(_, connections)| *connections > 0);
+    Ok(counted.next())
 }
 
 fn is_alive(left: &Foreign, run_dir: &Path) -> Result<bool, InstallError> {

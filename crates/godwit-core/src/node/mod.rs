@@ -523,6 +523,13 @@ impl Node {
             .map(|share| share.status(self.name, &self.peers))
     }
 
+    /// Who holds the lease of a share, as far as this node has voted; `None` if it is not in
+    /// force.
+    pub fn lease_holder(&self, share: ShareId, now: MonoTime) -> Option<NodeName> {
+        let view = self.ballots.as_ref()?.view(share)?;
+        view.is_in_force(now).then_some(view.lease.holder)
+    }
+
     /// The end of every flow under supervision, to be fed back
     /// ([`handle_flow_event`](Self::handle_flow_event)) where it has come and was
     /// not reported.

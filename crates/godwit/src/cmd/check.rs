@@ -74,12 +74,18 @@ fn is_same(a: &Path, b: &Path) -> bool {
 }
 
 /// What the agent of the file's node runs with, if one runs and answers here, and its state.
+/// The one agent that is on the file's interface is that node's under another name.
 fn in_force(next: &Config) -> Option<(String, (Config, Option<Status>))> {
     let cookie = godwit_agent::netns_cookie().ok()?;
-    let socket = find(&next.node.run_dir, cookie, Some(next.node.name)).ok()?;
+    let of = |node| find(&next.node.run_dir, cookie, node).ok();
+    let socket = of(Some(next.node.name)).or_else(|| of(None))?;
     let mut client = Client::connect(&socket).ok()?;
     let file = client.file().ok()?;
     let running = Config::parse(&file.path, &file.text).ok()?;
+    let (a, b) = (&running.node, &next.node);
+    if a.name != b.name && a.interface != b.interface {
+        return None;
+    }
     let status = client.status().ok();
     Some((
         format!("the agent of node {}", file.node),
