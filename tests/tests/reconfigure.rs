@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_lab::LabOptions;
-use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Service};
 use godwit_lab::host::Host;
 use godwit_tests::change::{How, change, reload};
 use godwit_tests::stage::{
@@ -607,4 +607,62 @@ fn an_owner_keeps_its_name_until_its_connections_are_elsewhere() {
         in_sync.iter().any(|name| name == "aa").then_some(())
     });
     echo.finish(Instant::now(), Duration::from_secs(60));
+}
+
+/// A detached owner leaves its connections alone, and the address that they need. The next agent
+/// has no service there: it says so, and takes the address away when they have ended.
+#[test]
+fn an_address_that_a_detached_owner_has_left_goes_with_its_connections() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(
+        &lab,
+        ClusterOptions {
+            fencing: Fencing::None,
+            ..two_services()
+        },
+    );
+    // Nobody else begins the service.
+    change(&mut cluster, Host::B, How::Reload, without_the_last);
+    let since = Instant::now();
+    let echo = Traffic::start(&lab, SocketAddr::new(SHOP[0], PORT), Load::Echo);
+    let path = cluster.config_file(Host::A).expect("it was written");
+    let file = path.to_str().expect("it is ASCII");
+    let (detached, is_well) = say(&cluster, &["agent", "--config", file, "--detach"]);
+    for address in SHOP {
+        let stays = format!("{address} on ");
+        assert!(is_well && detached.contains(&stays), "{stays}: {detached}");
+    }
+    let text = fs::read_to_string(&path).expect("it can be read");
+    fs::write(&path, without_the_last(&text)).expect("it can be written");
+    cluster.start_agent(Host::A).expect("it starts");
+    let warning = |cluster: &Cluster<'_>| {
+        let status = cluster.status(Host::A).ok()?;
+        let mut warnings = status.warnings.into_iter();
+        Some(warnings.find(|text| text.starts_with("left_address: ")))
+    };
+    until("the one that is used is said", || {
+        warning(&cluster)??
+            .contains("left 10.9.0.101 on lo, which")
+            .then_some(())
+    });
+    until("the other one goes", || {
+        (!has_address(&lab, Host::A, SHOP[1])).then_some(())
+    });
+    echo.goes_on();
+    assert!(has_address(&lab, Host::A, SHOP[0]), "it is used");
+    echo.finish(since, STALL_LIMIT);
+    until("it goes with its connections", || {
+        (!has_address(&lab, Host::A, SHOP[0])).then_some(())
+    });
+    until("nothing is said any more", || {
+        warning(&cluster)?.is_none().then_some(())
+    });
+    let own = [service_v4(), service_v6()].map(|service| service.ip());
+    assert!(
+        own.iter().all(|it| has_address(&lab, Host::A, *it)),
+        "its own stay"
+    );
 }

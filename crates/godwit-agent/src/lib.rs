@@ -1,6 +1,7 @@
 //! The agent: drives the core, the data path, peers, control socket and metrics.
 #![forbid(unsafe_code)]
 
+mod added;
 mod agent_error;
 pub mod apps;
 mod births;
@@ -53,7 +54,7 @@ pub use custody::Changeable;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
-pub use run::{detach, detach_node, run};
+pub use run::{detach, detach_node, left_behind, left_behind_by, run};
 pub use segment_costs::{SegmentCosts, segment_costs};
 pub use witness::witness;
 

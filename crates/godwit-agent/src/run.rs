@@ -1,11 +1,13 @@
 //! One agent from start to end.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use godwit_bpf::{MUTANT, PinDir};
 use godwit_wire::NodeName;
 
+use crate::added;
 use crate::agent_error::{AgentError, GIVEN_UP};
 use crate::apps::{AppSocket, Apps};
 use crate::config::{Config, PeerRole};
@@ -147,6 +149,23 @@ pub fn detach(config: &Arc<Config>) -> Result<bool, AgentError> {
     // Programs of this version take over first: the twins stay silent.
     Installed::new(config.clone())?.detach()?;
     Ok(true)
+}
+
+/// The addresses that stay after [`detach`], for connections that were this node's: as
+/// `10.0.0.1 on lo`.
+pub fn left_behind(config: &Config) -> Vec<String> {
+    let services = config.own_shares();
+    let services: BTreeSet<_> = services.flat_map(|(_, service)| service.ips()).collect();
+    let added = godwit_sock::added_addresses().unwrap_or_default();
+    added::names(added.iter().filter(|(_, it)| services.contains(it)))
+}
+
+/// The same after [`detach_node`]; nothing where another agent may have them.
+pub fn left_behind_by(node: NodeName) -> Vec<String> {
+    let cookie = godwit_sock::netns_cookie();
+    let left =
+        cookie.and_then(|cookie| added::left_over(&BTreeSet::new(), &format!("n{cookie}-{node}")));
+    added::names(&left.unwrap_or_default())
 }
 
 /// Takes away what the agent of a node that no longer runs has left in this network namespace,

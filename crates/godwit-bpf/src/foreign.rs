@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::fd::AsFd as _;
 
 use libbpf_rs::{MapHandle, MapInfo};
@@ -33,6 +34,19 @@ impl Foreign {
         let others = all.filter(|(name, _)| name != own && cookie_of(name) == here);
         let found = others.filter_map(|(name, pins)| Self::read(&name, pins));
         Ok(found.filter(|it| it.ifindex == Some(ifindex)).collect())
+    }
+
+    /// Whether no other agent, nor a director, has anything pinned in this network namespace.
+    /// `own` is the folder of the node itself. Mounts nothing.
+    ///
+    /// # Errors
+    /// If there is no bpffs, or it can't be read.
+    pub fn nobody_beside(own: &str) -> io::Result<bool> {
+        let here = cookie_of(own);
+        let names = PinDir::names()?;
+        Ok(names
+            .iter()
+            .all(|name| name == own || cookie_of(name) != here))
     }
 
     /// That of a node, by the name of its folder.

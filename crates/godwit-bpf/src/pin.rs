@@ -76,6 +76,20 @@ impl PinDir {
         Ok(named.collect())
     }
 
+    /// The names of those folders; there may be none. Mounts nothing.
+    pub(crate) fn names() -> io::Result<Vec<String>> {
+        let root = Path::new(BPFFS);
+        if statfs(root)?.filesystem_type() != BPF_FS_MAGIC {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let folders = match fs::read_dir(root.join("godwit")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            folders => folders?,
+        };
+        let names = folders.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+
     /// Gives the folder another name.
     pub(crate) fn rename(&self, name: &str) -> Result<(), PinError> {
         fs::rename(&self.0, self.0.with_file_name(name)).map_err(|source| PinError::Folder {

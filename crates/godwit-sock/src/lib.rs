@@ -59,7 +59,7 @@ pub use route::{Way, is_local, next_hop, way};
 pub use ruleset::{Drops, Refusal, RulesetWatch, legacy_refusals, refusals};
 pub use seccomp::filter_system_calls;
 pub use sieve::{Wanted, dropped_datagrams, take_all_datagrams, take_datagrams};
-pub use sockets::{Served, served_at, without_tcp_socket};
+pub use sockets::{Served, connections_at, served_at, without_tcp_socket};
 pub use stream::StreamPosition;
 pub use tun::{HoldTun, only_repeats};
 pub use turns::take_short_turns;

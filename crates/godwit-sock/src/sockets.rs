@@ -1,8 +1,8 @@
 //! Which of many flows have a TCP socket (sock_diag(7)), in one dump.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use godwit_wire::{Endpoint, FlowKey};
 use nix::sys::socket::SockProtocol;
@@ -15,6 +15,8 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const CONNECTED: u32 = !(1 << 10);
 /// TCP_ESTABLISHED and TCP_CLOSE_WAIT
 const SERVING: u32 = 1 << 1 | 1 << 8;
+/// These, TCP_FIN_WAIT1, TCP_LAST_ACK and TCP_CLOSING: what was written may not have arrived.
+const SPEAKING: u32 = SERVING | 1 << 4 | 1 << 9 | 1 << 11;
 
 /// The `flows` that have no socket at their service side, whatever its state.
 /// As for [`has_tcp_socket`], which is asked about what the dump does not show.
@@ -86,6 +88,31 @@ pub fn served_at(services: &BTreeSet<Endpoint>) -> io::Result<BTreeSet<Served>> 
         )?;
     }
     Ok(served)
+}
+
+/// How many connections of the caller's network namespace still have something to say from each
+/// of these addresses; one without any is left out.
+///
+/// # Errors
+/// Fails if the kernel lacks INET_DIAG.
+pub fn connections_at(addresses: &BTreeSet<IpAddr>) -> io::Result<BTreeMap<IpAddr, usize>> {
+    let mut found = BTreeMap::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut request = request(family);
+        request[4..8].copy_from_slice(&SPEAKING.to_ne_bytes());
+        Netlink::open(SockProtocol::NetlinkSockDiag)?.visit(
+            SOCK_DIAG_BY_FAMILY,
+            NLM_F_DUMP,
+            &request,
+            |message| {
+                let at = flow(message).map(|flow| flow.service.ip());
+                if let Some(at) = at.filter(|at| addresses.contains(at)) {
+                    *found.entry(at).or_default() += 1;
+                }
+            },
+        )?;
+    }
+    Ok(found)
 }
 
 /// `struct inet_diag_req_v2` for a dump.
@@ -176,6 +203,29 @@ mod tests {
         assert_eq!(flow_of.to_string(), "10.9.0.10:4660 -> 10.9.0.100:80");
         for length in 0..40 {
             assert_eq!(flow(&message[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn connections_of_an_address_are_counted_until_they_end() {
+        for local in ["127.0.0.44:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(local) else {
+                continue; // a host without this family
+            };
+            let service = listener.local_addr().expect("it is bound");
+            let count = || {
+                let found = connections_at(&[service.ip()].into()).expect("it can be asked");
+                found.get(&service.ip()).copied().unwrap_or_default()
+            };
+            let before = count();
+            let client = TcpStream::connect(service).expect("it listens");
+            let (server, _) = listener.accept().expect("it has come");
+            assert!(count() > before, "{local}");
+            drop((client, server));
+            if service.is_ipv4() {
+                assert_eq!(count(), before, "nobody else uses it");
+            }
+            assert_eq!(connections_at(&BTreeSet::new()).expect("asked").len(), 0);
         }
     }
 }

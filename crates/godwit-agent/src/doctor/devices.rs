@@ -88,6 +88,24 @@ pub(super) fn beside(host: &impl Host, scope: &Scope) -> Option<Check> {
     Some(Check::warn(NAME, found, advice))
 }
 
+/// Addresses of services that this node no longer has.
+pub(super) fn left_addresses(host: &impl Host, scope: &Scope) -> Option<Check> {
+    const NAME: &str = "left_address";
+    let left = host.left_addresses(scope.pins.as_deref()?, &scope.services);
+    let left = left.ok()?;
+    if left.is_empty() {
+        return Some(Check::ok(NAME, "no agent has left an address here"));
+    }
+    let found = format!(
+        "an earlier agent has left {}, which no service of this node has: this machine answers \
+         for it on the link",
+        left.join(", ")
+    );
+    let advice = "start the agent, which removes it when no connection uses it; or remove it now \
+                  (ip addr del ADDRESS dev INTERFACE)";
+    Some(Check::warn(NAME, found, advice))
+}
+
 /// A device that others are stacked on hears ARP itself, and the kernel answers
 /// on each interface for every address that it has: past the gate, also on a
 /// standby. Ports of a bond or bridge hear nothing.

@@ -11,6 +11,7 @@ use godwit_bpf::{Foreign, Standing};
 use godwit_sock::{Devices, Refusal, legacy_refusals, refusals};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
+use crate::added;
 use crate::files;
 
 /// A machine, as far as checks may see it.
@@ -51,6 +52,12 @@ pub trait Host {
     /// # Errors
     /// If they can't be listed.
     fn beside(&self, pins: &str, interface: &str) -> io::Result<Vec<String>>;
+
+    /// Addresses that agents have added and left, as `10.0.0.1 on lo`; `pins` is this agent's.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    fn left_addresses(&self, pins: &str, services: &[SocketAddr]) -> io::Result<Vec<String>>;
 
     /// The firewall rules of this network namespace that drop packets of `services` on an
     /// interface.
@@ -130,6 +137,11 @@ impl Host for LiveHost {
         let device = devices.named(interface).ok_or(io::ErrorKind::NotFound)?;
         let left = Foreign::beside(pins, device.index).map_err(io::Error::other)?;
         Ok(left.iter().map(|it| it.node().to_owned()).collect())
+    }
+
+    fn left_addresses(&self, pins: &str, services: &[SocketAddr]) -> io::Result<Vec<String>> {
+        let services = services.iter().map(SocketAddr::ip).collect();
+        Ok(added::names(&added::left_over(&services, pins)?))
     }
 
     fn refusals(&self, interface: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>> {

@@ -208,6 +208,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(devices::check(host, scope));
     checks.extend(devices::fronted(host, scope));
     checks.extend(devices::beside(host, scope));
+    checks.extend(devices::left_addresses(host, scope));
     checks.extend(firewall::checks(host, scope));
     checks.extend(certificates::checks(host, scope));
     checks.extend(custody::check(scope));

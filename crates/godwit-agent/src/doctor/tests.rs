@@ -21,6 +21,8 @@ struct PaperHost {
     standing: Standing,
     /// Nodes whose programs are on the interface.
     beside: Vec<String>,
+    /// What agents have left.
+    left_addresses: Vec<String>,
 }
 
 impl Host for PaperHost {
@@ -52,6 +54,10 @@ impl Host for PaperHost {
 
     fn beside(&self, _: &str, _: &str) -> io::Result<Vec<String>> {
         Ok(self.beside.clone())
+    }
+
+    fn left_addresses(&self, _: &str, _: &[SocketAddr]) -> io::Result<Vec<String>> {
+        Ok(self.left_addresses.clone())
     }
 
     fn refusals(&self, _: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>> {
@@ -395,6 +401,17 @@ fn programs_of_another_node_are_named_with_what_to_do() {
     );
     let advice = check.advice.expect("it says what to do");
     assert!(advice.contains("--detach --node c"), "{advice}");
+}
+
+#[test]
+fn addresses_that_an_agent_has_left_are_named() {
+    let mut host = PaperHost::good();
+    let found = |host: &PaperHost| check(&examine(host, &scope()), "left_address").clone();
+    assert_eq!(found(&host).level, Level::Ok);
+    host.left_addresses.push("10.9.0.120 on lo".into());
+    let check = found(&host);
+    assert_eq!(check.level, Level::Warn);
+    assert!(check.found.contains("10.9.0.120 on lo"), "{}", check.found);
 }
 
 #[test]

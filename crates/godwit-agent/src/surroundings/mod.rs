@@ -25,6 +25,7 @@ mod claims;
 mod clocks;
 mod file;
 mod firewall;
+mod left;
 mod queues;
 mod revocations;
 mod room;

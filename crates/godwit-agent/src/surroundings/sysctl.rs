@@ -168,6 +168,10 @@ mod tests {
             Ok(Vec::new())
         }
 
+        fn left_addresses(&self, _: &str, _: &[std::net::SocketAddr]) -> io::Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+
         fn refusals(
             &self,
             _: &str,

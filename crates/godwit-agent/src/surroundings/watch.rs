@@ -16,6 +16,7 @@ use super::claims::Conflicts;
 use super::clocks::Clock;
 use super::file::File;
 use super::firewall::Firewall;
+use super::left::LeftAddresses;
 use super::queues::AcceptQueues;
 use super::revocations::Revocations;
 use super::room::Room;
@@ -149,6 +150,7 @@ fn kernel_sources(config: &Arc<Config>, places: Places, inbox: &Inbox) -> io::Re
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
         sources.push(Box::new(Firewall::new(config)));
         sources.push(Box::new(AcceptQueues::new(config)));
+        sources.push(Box::new(LeftAddresses::new(config, inbox.clone())));
         sources.push(Box::new(Conflicts::new(config, places, inbox.clone())));
     }
     Ok(sources)

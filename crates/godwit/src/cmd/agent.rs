@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         } else {
             "nothing was attached"
         })?;
+        say_left(&godwit_agent::left_behind_by(node))?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.detach {
@@ -85,5 +86,21 @@ pub(crate) fn detach(config: &Path, wanted: PeerRole) -> anyhow::Result<ExitCode
     } else {
         "nothing was attached"
     })?;
+    if wanted == PeerRole::Server {
+        say_left(&godwit_agent::left_behind(config))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What stays for connections that were this node's.
+fn say_left(addresses: &[String]) -> anyhow::Result<()> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    out::lines(&format!(
+        "this node owned services, and their connections go on here without Godwit, so these \
+         addresses stay: {}; if another machine is to have them, remove them first (ip addr del \
+         ADDRESS dev INTERFACE), which ends the connections",
+        addresses.join(", ")
+    ))
 }
