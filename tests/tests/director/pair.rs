@@ -239,6 +239,45 @@ fn a_director_without_a_link_leaves_the_addresses_to_the_other_one() {
     });
 }
 
+/// What it sends on the data network is lost, and its heart beats on another one: the back-ends
+/// answer the other director, so it is its own link that is lost.
+#[test]
+fn a_director_that_no_back_end_answers_leaves_the_addresses_to_the_other_one() {
+    on_site(|front| {
+        let mut regulars = front.connect(24);
+        until("back-ends answer both", || {
+            let answered = |host| front.counted_at(host, "reach_heard") >= 6;
+            BOTH.into_iter().all(answered).then_some(())
+        });
+        let says = |there: bool| {
+            until("it says that it is cut off", || {
+                let status = front.cluster.status(Host::Director).ok()?;
+                let mut warnings = status.warnings.iter();
+                let said = warnings.any(|it| it.starts_with("cut_off: "));
+                (said == there).then_some(())
+            });
+        };
+        let since = Instant::now();
+        let rules = "table bridge lost {
+chain pass {
+    type filter hook forward priority 0;
+    iifname \"p-d\" drop
+}
+}";
+        front.lab.filter(rules).expect("the rules are taken");
+        front.wait_holder(Host::Reserve);
+        println!("taken after {:?}", since.elapsed());
+        all_stay(&mut regulars);
+        says(true);
+        assert_eq!(front.curls(24), names(&BACKENDS));
+        let healed = front.lab.filter("delete table bridge lost");
+        healed.expect("they are there");
+        says(false);
+        front.wait_holder(Host::Reserve);
+        all_stay(&mut regulars);
+    });
+}
+
 /// One that is told to end leaves the addresses to the other one at once.
 #[test]
 fn a_director_that_ends_in_order_hands_the_addresses_over() {

@@ -225,7 +225,7 @@ impl Front {
         dues.min().map_or(IDLE, |due| due.min(IDLE))
     }
 
-    fn note_facts(&mut self, seen: Seen, now: MonoTime) {
+    pub(super) fn note_facts(&mut self, seen: Seen, now: MonoTime) {
         self.out.leases.note(&seen);
         let people = (&*self.config, &self.out.events);
         self.facts.note(seen, people, &mut self.node, now);

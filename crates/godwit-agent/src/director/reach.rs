@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use godwit_core::MonoTime;
 use godwit_core::detector::State;
-use godwit_core::director::{Asking, BackendId, Proofs, Unheard, unproved};
+use godwit_core::director::{Asking, BackendId, Proofs, Unheard, answered, unproved};
+use godwit_core::fitness::Consequence;
 use godwit_wire::{Heartbeat, NodeName, ShareClaim};
 
 use super::backends::Known;
 use super::front::Front;
+use crate::facts::Look;
 use crate::probes::Probe;
 
 /// Length of a question whether notes arrive: the shortest frame.
@@ -35,6 +37,10 @@ pub(super) struct Reach {
     unproved: BTreeSet<BackendId>,
     /// Of whom it was said, and not yet that it answers again.
     told: BTreeSet<BackendId>,
+    /// Whether any answers; `None`: that is not known.
+    answered: Option<bool>,
+    /// Whether it was said that this director is cut off; `None`: nothing was said.
+    said: Option<bool>,
 }
 
 impl Reach {
@@ -46,6 +52,8 @@ impl Reach {
             looked: MonoTime::ZERO,
             unproved: BTreeSet::new(),
             told: BTreeSet::new(),
+            answered: None,
+            said: None,
         }
     }
 
@@ -131,9 +139,12 @@ impl Front {
         let unproved = all.iter().filter(|id| proofs.is_unproved(**id, now));
         let unproved: BTreeSet<_> = unproved.copied().collect();
         let before = std::mem::replace(&mut self.reach.unproved, unproved);
-        if before != self.reach.unproved {
+        let answered = self.reach.proofs.is_answered(now);
+        let was_answered = std::mem::replace(&mut self.reach.answered, answered);
+        if (before, was_answered) != (self.reach.unproved.clone(), answered) {
             self.post_claims();
         }
+        self.fellows.holder.handle_answered(answered, now);
         for id in all {
             self.tell_proof(id);
         }
@@ -159,11 +170,31 @@ impl Front {
         self.out.events.publish_own(event, is_unproved, fields);
     }
 
-    /// What heartbeats say: of the addresses, and to back-ends that they are unproved.
+    /// Says whether its own link to the back-ends is lost, as others show that theirs is not.
+    pub(super) fn tell_own_link(&mut self, now: MonoTime) {
+        let is_cut_off = self.fellows.holder.is_cut_off();
+        if self.fellows.peers().is_empty() || self.reach.said == Some(is_cut_off) {
+            return;
+        }
+        self.reach.said = Some(is_cut_off);
+        let found = is_cut_off.then(|| {
+            "no back-end answers this director, and one answers another director: what this \
+             machine sends on the data network, or hears there, is lost"
+                .to_owned()
+        });
+        let advice = "look at this machine's own link (its port, cable and VLAN, an ACL for \
+                      EtherType 0x88b5); another director has the services' addresses meanwhile";
+        let look = Look::of_one("cut_off", Consequence::Say, found, advice);
+        self.note_facts(look.into(), now);
+    }
+
+    /// What heartbeats say: of the addresses, whether any back-end answers, and to back-ends that
+    /// they are unproved.
     pub(super) fn post_claims(&self) {
+        let own = self.claimed.iter().copied();
+        let any = (self.reach.answered == Some(true)).then(answered);
         let unproved = self.unproved_claims().take(MOST_TOLD);
-        self.board
-            .post(self.claimed.iter().copied().chain(unproved).collect());
+        self.board.post(own.chain(any).chain(unproved).collect());
     }
 
     fn unproved_claims(&self) -> impl Iterator<Item = ShareClaim> + '_ {

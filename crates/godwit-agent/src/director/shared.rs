@@ -12,7 +12,7 @@ use std::time::Duration;
 use godwit_bpf::MapError;
 use godwit_bpf::director::{Entry, Exception, Exceptions};
 use godwit_core::detector::State;
-use godwit_core::director::{BackendId, Fellow, FlowHash};
+use godwit_core::director::{BackendId, Fellow, FlowHash, answered};
 use godwit_core::{Beat, MonoTime, PeerId};
 use godwit_wire::{
     DirectorWord, Endpoint, EntryWord, FlowId, FlowKey, MAX_DIRECTED, Message, NodeName, SlotWord,
@@ -20,6 +20,7 @@ use godwit_wire::{
 
 use super::fellows::Fellows;
 use super::front::Front;
+use crate::clock;
 use crate::input::{Inbox, Input};
 use crate::realtime::{Urgency, prefer};
 
@@ -47,8 +48,14 @@ impl Front {
         let Some(place) = self.fellows.place_of(peer) else {
             return;
         };
-        if let (State::Alive, Some(what)) = (self.liveness(peer), Fellows::claimed(&beat.shares)) {
-            self.fellows.holder.handle_fellow(place, what);
+        if self.liveness(peer) != State::Alive {
+            return;
+        }
+        let is_answered = beat.shares.contains(&answered());
+        let holder = &mut self.fellows.holder;
+        holder.handle_fellow_answered(place, is_answered, clock::now());
+        if let Some(what) = Fellows::claimed(&beat.shares) {
+            holder.handle_fellow(place, what);
         }
     }
 
@@ -62,6 +69,7 @@ impl Front {
         }
         self.fellows.holder.handle_timeout(now);
         self.settle_hold(now);
+        self.tell_own_link(now);
         self.tell_if_lost();
         if self.fellows.is_due(now) {
             for peer in self.fellows.peers().to_vec() {

@@ -10,10 +10,20 @@
 //! them where they are. If nobody does, the first in the file's order that is able to takes
 //! them. Two that hold, for each could not hear the other, come to terms by that order.
 //!
+//! A director that no back-end answers, while one answers another director, is *cut off*: its own
+//! link to them is lost. It leaves the addresses to the others as if it had no interface. If nobody
+//! is answered all stays as it is: what keeps their questions back may let clients pass.
+//!
 //! Nothing of this is a lease: two at once do no harm, for they send a connection to the
 //! same back-end as far as they have told each other of it.
 
+use std::time::Duration;
+
 use crate::MonoTime;
+
+/// So long others must be answered where this director is not: if all are lost at once, one
+/// notices it half a second after the other.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// What is known of another director.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +33,7 @@ pub enum Fellow {
     Unknown,
     /// It is not heard, or has said goodbye.
     Gone,
-    /// It lives, and can't hold the addresses: its interface is lost.
+    /// It lives, and can't hold the addresses: its interface is lost, or it is cut off.
     Unable,
     /// It lives, and could hold them.
     Able,
@@ -46,6 +56,13 @@ pub struct Holder {
     waits: Option<MonoTime>,
     /// Whether those are waited for that were not heard while this one could not hold them.
     returns: bool,
+    /// Whether a back-end answers this one; `None`: that is not known.
+    answered: Option<bool>,
+    /// Whether a back-end answers each of the others.
+    others_answered: Vec<bool>,
+    /// Since when others are answered, and this one is not.
+    doubted: Option<MonoTime>,
+    is_cut_off: bool,
 }
 
 impl Holder {
@@ -61,6 +78,10 @@ impl Holder {
             able: true,
             waits: Some(waits),
             returns: false,
+            answered: None,
+            others_answered: vec![false; fellows],
+            doubted: None,
+            is_cut_off: false,
         };
         holder.settle();
         holder
@@ -75,13 +96,22 @@ impl Holder {
     /// addresses of an earlier life, and does not know yet whether another one has held them
     /// since. Whoever has not goes by what that life has said, and leaves them there.
     pub const fn claim(&self) -> Fellow {
-        match (self.able, self.holds, self.waits) {
+        match (self.can_hold(), self.holds, self.waits) {
             (false, ..) => Fellow::Unable,
             (true, true, None) => Fellow::Holding,
             // Those that have held meanwhile know more than it does.
             (true, true, Some(_)) => Fellow::Unknown,
             (true, false, _) => Fellow::Able,
         }
+    }
+
+    /// Whether no back-end answers this one, and one answers another that could hold them.
+    pub const fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    const fn can_hold(&self) -> bool {
+        self.able && !self.is_cut_off
     }
 
     /// Whether another one is known to hold them.
@@ -120,13 +150,43 @@ impl Holder {
         self.settle();
     }
 
+    /// Whether a back-end answers this one; `None`: that is not known.
+    pub fn handle_answered(&mut self, answered: Option<bool>, now: MonoTime) {
+        self.answered = answered;
+        self.judge(now);
+    }
+
+    /// Whether a back-end answers another one, as that says.
+    pub fn handle_fellow_answered(&mut self, fellow: usize, answered: bool, now: MonoTime) {
+        if let Some(known) = self.others_answered.get_mut(fellow) {
+            *known = answered;
+            self.judge(now);
+        }
+    }
+
+    fn judge(&mut self, now: MonoTime) {
+        let others = self.fellows.iter().zip(&self.others_answered);
+        let mut others = others.filter(|(it, _)| matches!(it, Fellow::Able | Fellow::Holding));
+        let is_other = self.answered == Some(false) && others.any(|(_, answered)| *answered);
+        let since = is_other.then(|| self.doubted.unwrap_or(now));
+        self.doubted = since;
+        let is_cut_off = since.is_some_and(|since| now.since(since) >= DOUBT);
+        if self.is_cut_off != is_cut_off {
+            self.is_cut_off = is_cut_off;
+            self.settle();
+        }
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub const fn poll_timeout(&self) -> Option<MonoTime> {
-        self.waits
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        let doubted = self.doubted.filter(|_| !self.is_cut_off);
+        let due = doubted.map(|since| since.saturating_add(DOUBT));
+        self.waits.into_iter().chain(due).min()
     }
 
     /// Whoever has not been heard by then is not waited for.
     pub fn handle_timeout(&mut self, now: MonoTime) {
+        self.judge(now);
         if self.waits.is_some_and(|waits| waits <= now) {
             self.waits = None;
             for fellow in &mut self.fellows {
@@ -145,7 +205,7 @@ impl Holder {
         if is_new && (is_held || !self.fellows.contains(&Fellow::Unknown)) {
             self.waits = None;
         }
-        if !self.able || is_held_before || (is_new && is_held) {
+        if !self.can_hold() || is_held_before || (is_new && is_held) {
             self.holds = false;
         } else if !self.holds && self.waits.is_none() {
             let is_before = |it| matches!(it, Fellow::Able | Fellow::Unknown);
@@ -301,5 +361,81 @@ mod tests {
         second.handle_fellow(0, Fellow::Gone);
         second.handle_fellow(1, Fellow::Holding);
         assert!(!second.holds());
+    }
+
+    /// Two that hear each other; the first holds, and back-ends answer both.
+    fn answered_pair() -> [Holder; 2] {
+        let mut pair = [0, 1].map(|rank| Holder::new(rank, 1, false, at(0)));
+        pair[0].handle_fellow(0, Fellow::Able);
+        pair[1].handle_fellow(0, Fellow::Holding);
+        for holder in &mut pair {
+            holder.handle_answered(Some(true), at(0));
+            holder.handle_fellow_answered(0, true, at(0));
+        }
+        pair
+    }
+
+    /// Its data network is lost, and its control network is another one.
+    #[test]
+    fn one_that_no_back_end_answers_leaves_it_to_one_that_is_answered() {
+        let [mut first, mut second] = answered_pair();
+        first.handle_answered(Some(false), at(500));
+        assert_eq!(first.poll_timeout(), Some(at(1500)));
+        first.handle_timeout(at(1499));
+        assert!(first.holds() && !first.is_cut_off());
+        first.handle_timeout(at(1500));
+        assert!(first.is_cut_off() && !first.holds());
+        assert_eq!(
+            (first.claim(), first.poll_timeout()),
+            (Fellow::Unable, None)
+        );
+        second.handle_fellow(0, first.claim());
+        assert!(second.holds());
+        first.handle_fellow(0, second.claim());
+        // Its link is mended: it leaves them there.
+        first.handle_answered(Some(true), at(9000));
+        assert_eq!((first.holds(), first.claim()), (false, Fellow::Able));
+        second.handle_fellow(0, first.claim());
+        assert!(second.holds());
+    }
+
+    /// A switch drops all questions; the two notice it one after the other.
+    #[test]
+    fn those_that_nobody_answers_stay_as_they_are() {
+        let [mut first, mut second] = answered_pair();
+        first.handle_answered(Some(false), at(200));
+        first.handle_timeout(at(800));
+        first.handle_fellow_answered(0, false, at(900));
+        second.handle_answered(Some(false), at(900));
+        second.handle_fellow_answered(0, false, at(300));
+        for holder in [&mut first, &mut second] {
+            holder.handle_timeout(at(60_000));
+            assert!(!holder.is_cut_off());
+            assert_eq!(holder.poll_timeout(), None);
+        }
+        assert!(first.holds() && !second.holds());
+    }
+
+    /// The one that it has left them to is gone: clients' segments may still pass here.
+    #[test]
+    fn one_that_is_cut_off_holds_again_if_nobody_else_can() {
+        for gone in [Fellow::Gone, Fellow::Unable] {
+            let [mut first, _] = answered_pair();
+            first.handle_answered(Some(false), at(0));
+            first.handle_timeout(at(1000));
+            first.handle_fellow(0, Fellow::Holding);
+            assert!(!first.holds());
+            first.handle_fellow(0, gone);
+            first.handle_timeout(at(2000));
+            assert!(first.holds() && !first.is_cut_off(), "{gone:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_follows_where_nobody_is_asked() {
+        let [mut first, _] = answered_pair();
+        first.handle_answered(None, at(0));
+        first.handle_timeout(at(5000));
+        assert!(first.holds() && !first.is_cut_off());
     }
 }

@@ -36,7 +36,7 @@ mod unheard;
 pub use hash::FlowHash;
 pub use holder::{Fellow, Holder};
 pub use maglev::{Member, TableSize, lookup_table};
-pub use proofs::{Asking, Proofs, unproved};
+pub use proofs::{Asking, Proofs, answered, unproved};
 pub use roster::{BackendState, Change, Config, HOLD, Health, Roster, Serving};
 pub use slots::{Entry, Placed, Route, Slot, Slots, Word};
 pub use unheard::{Unheard, unheard};

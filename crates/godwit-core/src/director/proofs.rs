@@ -20,6 +20,10 @@ use crate::path::Path;
 /// epoch. No service has it.
 const UNPROVED: ShareId = ShareId(u32::MAX - 1);
 
+/// The share by which a director says in its heartbeats that a back-end answers it. No service
+/// has it.
+const ANSWERED: ShareId = ShareId(u32::MAX - 2);
+
 /// So long a path that has never been proved is not called unproved: keys are being agreed on.
 const SETTLING: Duration = Duration::from_millis(300);
 
@@ -29,6 +33,15 @@ pub fn unproved(backend: NodeName) -> ShareClaim {
         share: UNPROVED,
         role: Role::None,
         epoch: Epoch(node_id(backend).get().into()),
+    }
+}
+
+/// What a director says in its heartbeats while at least one back-end answers its notes.
+pub const fn answered() -> ShareClaim {
+    ShareClaim {
+        share: ANSWERED,
+        role: Role::None,
+        epoch: Epoch::NONE,
     }
 }
 
@@ -168,6 +181,17 @@ impl Proofs {
     pub fn is_unproved(&self, id: BackendId, now: MonoTime) -> bool {
         let proof = self.0.get(usize::from(id.0)).and_then(Option::as_ref);
         proof.is_some_and(|proof| proof.is_unproved(now))
+    }
+
+    /// Whether any back-end answers: not if all that are asked should have, and have not;
+    /// `None` if that is not known, or nobody is asked.
+    pub fn is_answered(&self, now: MonoTime) -> Option<bool> {
+        let mut asked = self.0.iter().flatten().filter(|it| it.is_asked).peekable();
+        asked.peek()?;
+        if self.0.iter().flatten().any(|it| it.path.is_proved()) {
+            return Some(true);
+        }
+        asked.all(|it| it.is_unproved(now)).then_some(false)
     }
 
     /// Whether a back-end gets new connections only where nobody else does.

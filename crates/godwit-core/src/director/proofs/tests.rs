@@ -172,3 +172,18 @@ fn a_word_is_of_one_back_end() {
     let name = |name| NodeName::new(name).expect("a name");
     assert_ne!(super::unproved(name("a")), super::unproved(name("b")));
 }
+
+/// What one director tells others of all its back-ends together.
+#[test]
+fn one_answer_is_enough_and_none_is_known_before_each_should_have_come() {
+    let mut it = proofs();
+    assert_eq!(it.is_answered(at(0)), None, "none can be there yet");
+    run(&mut it, &[A, B], (0, 1000));
+    assert_eq!(it.is_answered(at(1000)), Some(true), "C answers");
+    run(&mut it, &ALL, (1000, 2000));
+    assert_eq!(it.is_answered(at(2000)), Some(false));
+    for id in ALL {
+        it.handle_asking(id, Asking::NotNow, 7, at(2000));
+    }
+    assert_eq!(it.is_answered(at(2000)), None, "nobody is asked");
+}
