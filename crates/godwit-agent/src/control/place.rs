@@ -2,9 +2,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use godwit_wire::NodeName;
 use nix::errno::Errno;
@@ -13,6 +14,9 @@ use nix::fcntl::{Flock, FlockArg};
 const SOCKET: &str = "control.sock";
 const APPS: &str = "app.sock";
 const LOCK: &str = "lock";
+
+/// What the lock's file says from the start of an agent until it has its socket.
+const STARTING: &str = "starting\n";
 
 /// A folder that this agent alone uses until it is dropped.
 #[derive(Debug)]
@@ -64,6 +68,14 @@ pub enum FindError {
         /// Where it would be.
         run_dir: PathBuf,
     },
+    /// One has its place, and no socket yet.
+    #[error("the agent of node \"{node}\" is starting, for {:.1} s by now: it answers when it has begun, and its log says what it waits for", since.as_secs_f64())]
+    Starting {
+        /// Its node.
+        node: String,
+        /// For how long.
+        since: Duration,
+    },
     /// One runs, and its socket was deleted.
     #[error("an agent runs, and {} was deleted: it makes it anew within a second, or says in its log why it can't", socket.display())]
     NoSocket {
@@ -101,6 +113,8 @@ impl Place {
             make_dir(&dir, 0o750)?;
             match try_lock(&dir).map_err(at(&dir.join(LOCK)))? {
                 Locked::Yes(lock) => {
+                    // Where there is no room it is not said.
+                    let _ = note(&lock, STARTING);
                     let lock = Arc::new(Mutex::new(lock));
                     let place = Self { dir, lock };
                     place.remove_socket();
@@ -140,6 +154,13 @@ impl Restorer {
     /// Where the socket belongs.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.join(SOCKET)
+    }
+
+    /// The socket is there: the agent has begun.
+    pub(crate) fn has_begun(&self) {
+        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever finds no socket then takes it for one that starts.
+        let _ = note(&held, "");
     }
 
     /// Sees to it that the folder is there, and that this process holds its lock; says whether
@@ -231,7 +252,10 @@ pub fn find(run_dir: &Path, cookie: u64, node: Option<NodeName>) -> Result<PathB
     found.sort();
     match found.as_slice() {
         [] => match bare.into_iter().find(|(_, socket)| is_held(socket)) {
-            Some((_, socket)) => Err(FindError::NoSocket { socket }),
+            Some((node, socket)) => Err(match starting_for(&socket) {
+                Some(since) => FindError::Starting { node, since },
+                None => FindError::NoSocket { socket },
+            }),
             None => Err(FindError::NoAgent {
                 run_dir: run_dir.to_owned(),
             }),
@@ -248,6 +272,22 @@ pub fn find(run_dir: &Path, cookie: u64, node: Option<NodeName>) -> Result<PathB
 fn is_held(socket: &Path) -> bool {
     let dir = socket.parent().filter(|dir| dir.join(LOCK).exists());
     dir.is_some_and(|dir| matches!(try_lock(dir), Ok(Locked::Taken)))
+}
+
+/// For how long an agent has been starting whose socket belongs there.
+fn starting_for(socket: &Path) -> Option<Duration> {
+    let lock = socket.with_file_name(LOCK);
+    if fs::read_to_string(&lock).ok()? != STARTING {
+        return None;
+    }
+    let since = fs::metadata(&lock).ok()?.modified().ok()?;
+    Some(since.elapsed().unwrap_or_default())
+}
+
+/// Writes what the lock's file says.
+fn note(lock: &File, word: &str) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.write_all_at(word.as_bytes(), 0)
 }
 
 enum Locked {

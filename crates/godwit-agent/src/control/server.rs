@@ -69,6 +69,7 @@ pub(crate) struct Office {
 /// If the socket can't be made.
 pub(crate) fn serve(place: Restorer, office: Office) -> io::Result<()> {
     let listener = bind(&place.socket())?;
+    place.has_begun();
     tokio::spawn(watch(place, listener, office));
     Ok(())
 }

@@ -222,14 +222,23 @@ fn no_agent_puts_back_the_place_of_another_one() {
         .expect_err("there is nothing to put it into");
 }
 
-/// That is not the same as no agent.
+/// Neither is the same as no agent.
 #[test]
-fn an_agent_whose_socket_was_deleted_is_told_from_none() {
+fn an_agent_that_starts_or_whose_socket_was_deleted_is_told_from_none() {
     let pair = Pair::new();
     let run_dir = &pair.a.node.run_dir;
     let found = find(run_dir, COOKIE, None);
     assert!(matches!(found, Err(FindError::NoAgent { .. })), "{found:?}");
     let place = Place::take(run_dir, COOKIE, node("a")).expect("nobody else is there");
+    for name in [None, Some(node("a"))] {
+        let found = find(run_dir, COOKIE, name);
+        let Err(error @ FindError::Starting { .. }) = found else {
+            panic!("{found:?}");
+        };
+        let said = error.to_string();
+        assert!(said.contains("node \"a\" is starting, for 0."), "{said}");
+    }
+    place.restorer().has_begun();
     for name in [None, Some(node("a"))] {
         let found = find(run_dir, COOKIE, name);
         assert!(
