@@ -34,6 +34,11 @@ static __always_inline int gw_mark_unborn(const struct gw_order *o,
 		half->flags |= GW_FLOW_NOT_IN_SYNC;
 		return 0;
 	}
+	if (half && half->tapped && !half->answered &&
+	    half->share == o->share) {
+		gw_mark_beside(half, o->irs);
+		return 0;
+	}
 	return bpf_map_update_elem(&gw_half_open, key, &unborn, BPF_ANY) ? 1 :
 									   0;
 }

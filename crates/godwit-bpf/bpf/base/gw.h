@@ -379,7 +379,9 @@ struct gw_half_open {
 	__u8 tapped; /* seen through the tap: the socket is elsewhere */
 	__u8 client_mac[6];
 	__u8 is_signed; /* of the SYN: it must not be changed */
-	__u8 pad[3];
+	/* 1: until it is answered, `iss` is the irs of another, given up: gw_handshake.h */
+	__u8 marked;
+	__u8 pad[2];
 };
 
 #define GW_MASKS 4

@@ -10,6 +10,38 @@
 #include "net/gw_options.h"
 #include "flow/gw_watchdog.h"
 
+/* Is the connection that begins there one that must not be served? See gw_order.h. */
+static __always_inline bool gw_is_marked(const struct gw_half_open *half,
+					 __u32 irs)
+{
+	if ((half->flags & GW_FLOW_NOT_IN_SYNC) && half->irs == irs)
+		return true;
+	return half->marked && !half->answered && half->iss == irs;
+}
+
+static __always_inline void gw_mark_beside(struct gw_half_open *half, __u32 irs)
+{
+	half->iss = irs;
+	half->marked = 1;
+}
+
+/*
+ * Anybody can send a SYN with the addresses and ports of a connection that must not be served.
+ * So its mark stays beside the new handshake, until an owner answers that: then the earlier
+ * connection is over.
+ */
+static __always_inline void gw_keep_mark(struct gw_half_open *half,
+					 const struct gw_half_open *old)
+{
+	if ((old->flags & GW_FLOW_NOT_IN_SYNC) && old->irs != half->irs)
+		gw_mark_beside(half, old->irs);
+	else if (old->marked && !old->answered && old->iss != half->irs)
+		gw_mark_beside(half, old->iss);
+	/* the mark was here before its SYN */
+	if (half->tapped && gw_is_marked(old, half->irs))
+		half->flags |= GW_FLOW_NOT_IN_SYNC;
+}
+
 /* The client's SYN, its options walked already. */
 static __noinline int gw_note_syn(const struct gw_pkt *p,
 				  const struct gw_flow_key *key,
@@ -39,9 +71,8 @@ static __noinline int gw_note_syn(const struct gw_pkt *p,
 	/* RFC 3168 section 6.1.1 */
 	if ((p->flags & (GW_TCP_ECE | GW_TCP_CWR)) == (GW_TCP_ECE | GW_TCP_CWR))
 		half.flags |= GW_FLOW_ECN;
-	/* the mark of one that must not be served was here before it */
-	if (old && old->irs == p->seq && half.tapped)
-		half.flags |= old->flags & GW_FLOW_NOT_IN_SYNC;
+	if (old)
+		gw_keep_mark(&half, old);
 	__builtin_memcpy(half.client_mac, p->smac, 6);
 	return bpf_map_update_elem(&gw_half_open, key, &half, BPF_ANY);
 }

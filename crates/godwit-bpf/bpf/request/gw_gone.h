@@ -8,6 +8,7 @@
 
 #include "request/gw_ask.h"
 #include "net/gw_craft.h"
+#include "flow/gw_handshake.h"
 #include "net/gw_hops.h"
 #include "request/gw_proof.h"
 
@@ -18,11 +19,12 @@
 static __always_inline void gw_forget_half(const struct gw_flow_key *key,
 					   __u32 irs)
 {
-	const struct gw_half_open *half =
-		bpf_map_lookup_elem(&gw_half_open, key);
+	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
 
 	if (half && half->irs == irs)
 		bpf_map_delete_elem(&gw_half_open, key);
+	else if (half && gw_is_marked(half, irs))
+		half->marked = 0;
 }
 
 /* Removes the flow's entry, its log and its sums of output. */

@@ -206,8 +206,7 @@ static __always_inline bool gw_is_ruled_out(const struct gw_flow_key *key,
 	const struct gw_half_open *half =
 		bpf_map_lookup_elem(&gw_half_open, key);
 
-	return half && half->irs == irs &&
-	       (half->flags & GW_FLOW_NOT_IN_SYNC) &&
+	return half && gw_is_marked(half, irs) &&
 	       gw_now() - half->born_ns < GW_LATE_TWIN_NS;
 }
 

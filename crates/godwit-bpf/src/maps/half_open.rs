@@ -66,9 +66,21 @@ impl HalfOpenTable {
             if raw.answered != 0 || half.given_up {
                 found.push(half);
             }
+            found.extend(given_up_beside(half, &raw));
         })?;
         Ok(found)
     }
+}
+
+/// A connection that was given up, and in whose place a SYN has come that is not answered.
+fn given_up_beside(half: HalfOpen, raw: &types::gw_half_open) -> Option<HalfOpen> {
+    let marked = raw.marked != 0 && raw.answered == 0;
+    marked.then_some(HalfOpen {
+        irs: SeqNumber(raw.iss),
+        iss: SeqNumber(0),
+        given_up: true,
+        ..half
+    })
 }
 
 fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open, share: ShareId) -> HalfOpen {

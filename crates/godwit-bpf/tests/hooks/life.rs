@@ -164,6 +164,53 @@ fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
     });
 }
 
+/// Anybody can send a SYN with the addresses and ports of a connection that the standby has
+/// promised not to serve. The promise stays, and so does what a takeover tells its client.
+#[test]
+fn a_forged_syn_takes_no_promise_back() {
+    on_bench(|bench| {
+        bench.play(Role::Shadow);
+        let standby = Host::B.mac(Network::Data);
+        for (port, v6, promise_first) in [
+            (7, false, true),
+            (8, true, true),
+            (9, false, false),
+            (10, true, false),
+        ] {
+            let flow = flow_id(port, v6);
+            let syn = |irs: u32| tapped(to_service(port, v6, irs, 0, TcpFlags::SYN, b""));
+            let promise = || {
+                let order = Order::NotInSync(UnprotectedReason::NotConfirmed);
+                bench.order_for(flow, order).expect("it is marked");
+            };
+            if promise_first {
+                promise();
+            }
+            for other in [1 << 28, 1 << 29] {
+                let forged = syn(IRS.wrapping_add(other));
+                bench.expect(Hook::Tap, "SYN", &forged, DROP, "tapped_syn");
+            }
+            if !promise_first {
+                promise();
+            }
+            let waiting = bench.datapath.half_open.waiting().expect("it can be read");
+            let told = waiting
+                .iter()
+                .filter(|it| it.key == flow.key && it.given_up);
+            assert_eq!(told.map(|it| it.irs).collect::<Vec<_>>(), [flow.irs]);
+            let next = IRS.wrapping_add(1);
+            bench.expect(Hook::Tap, "SYN", &syn(IRS), DROP, "tapped_syn");
+            let both = TcpFlags::SYN.with(ACK);
+            let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
+            bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
+            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
+            bench.pass(Hook::Tap, &third);
+            let born = bench.flows().get(flow.key).expect("the map can be read");
+            assert!(born.is_some_and(|flow| flow.twin && flow.not_in_sync));
+        }
+    });
+}
+
 /// A handshake that the network delivers again when its connection is over: the
 /// twin that it made had nothing, and would have been served.
 #[test]
