@@ -90,11 +90,42 @@ static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
 				    struct gw_transfer *t)
 {
+	__u32 seq = t->seq;
+
+	t->seq = gw_seg_end(p);
 	*(volatile __u32 *)&t->state = GW_TRANSFER_GONE;
 	/* a millisecond ago: the very next segment tells a director */
 	t->heard_ns = gw_now() - (1 << 20);
 	gw_transfer_expire(t, GW_FORWARD_NS);
-	return gw_reset_own(skb, p, key, t->seq, GW_REASON_ACCEPTED);
+	return gw_reset_own(skb, p, key, seq, GW_REASON_ACCEPTED);
+}
+
+/*
+ * How far a client may have come behind its request, and acknowledge replies of the target,
+ * when the first such segment comes here.
+ */
+#define GW_ANSWER_MOST 0xffffu
+
+/* Does it acknowledge bytes that this server has not sent? */
+static __always_inline bool gw_is_ack_beyond(const struct gw_flow *f,
+					     const struct gw_pkt *p)
+{
+	return (p->flags & GW_TCP_ACK) && gw_after(p->ack, f->own.snd_nxt);
+}
+
+/*
+ * Such a segment may be the client's, or anybody's with its addresses and ports. Which bytes
+ * the target has sent is not known here. The client's segment begins at the request or behind
+ * it, and acknowledges no more than the client has offered room for (RFC 5961 section 5).
+ */
+static __always_inline bool gw_is_of_client(const struct gw_flow *f,
+					    const struct gw_transfer *t,
+					    const struct gw_pkt *p)
+{
+	__u32 most =
+		gw_max_seq(f->client.edge, f->own.snd_nxt + GW_ANSWER_MOST);
+
+	return p->seq - t->seq <= GW_ANSWER_MOST && !gw_after(p->ack, most);
 }
 
 /*
@@ -107,7 +138,9 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow *f,
 				      struct gw_transfer *t)
 {
-	if ((p->flags & GW_TCP_ACK) && gw_after(p->ack, f->own.snd_nxt)) {
+	if (gw_is_ack_beyond(f, p)) {
+		if (!gw_is_of_client(f, t, p))
+			return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_DROP);
 		t->state = GW_TRANSFER_GONE;
 		gw_transfer_expire(t, GW_CLOSING_NS);
 		gw_tell(key, f, GW_EVENT_ENDED, 0);
@@ -119,13 +152,21 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 	return GW_UNDECIDED;
 }
 
-/* Does the client acknowledge bytes of the target? Then the target has accepted. */
+/*
+ * Does the client acknowledge bytes of the target? Then the target has accepted. What cannot be
+ * the client's is counted; the target's kernel judges it.
+ */
 static __always_inline bool gw_is_answered_there(const struct gw_flow *f,
+						 const struct gw_transfer *t,
 						 const struct gw_pkt *p)
 {
 	/* a twin's server may have sent less than the last owner's */
-	return !(f->flags & GW_FLOW_TWIN) && (p->flags & GW_TCP_ACK) &&
-	       gw_after(p->ack, f->own.snd_nxt);
+	if ((f->flags & GW_FLOW_TWIN) || !gw_is_ack_beyond(f, p))
+		return false;
+	if (gw_is_of_client(f, t, p))
+		return true;
+	gw_count(GW_REASON_CLIENT_BEYOND);
+	return false;
 }
 
 /* The target has accepted, and its answer was lost. */
@@ -178,6 +219,18 @@ static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_send_to(skb, client, GW_REASON_REST_ASKED);
 }
 
+/*
+ * Would TCP take its acknowledgement (RFC 5961 section 5)? A twin's server may have sent less than
+ * the last owner's.
+ */
+static __always_inline bool gw_is_heard_beside(const struct gw_flow *f,
+					       const struct gw_pkt *p)
+{
+	if (!(f->flags & GW_FLOW_TWIN) && gw_is_ack_beyond(f, p))
+		return false;
+	return !gw_is_ignored(f, p, gw_now());
+}
+
 /* A client's segment while the question is open: is it the request again? */
 static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key, __u32 share,
@@ -191,9 +244,10 @@ static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_find_mate(share, &t->to);
 	if (talk && p->len && p->seq == t->seq && gw_has_room(skb, p))
 		return gw_put_question(skb, p, f, t, talk->head);
-	if (f && gw_is_answered_there(f, p))
+	if (f && gw_is_answered_there(f, t, p))
 		return gw_leave_late(skb, p, key, t);
-	if (f && gw_before(p->seq, t->seq) && gw_after(gw_seg_end(p), t->seq))
+	if (f && gw_before(p->seq, t->seq) && gw_after(gw_seg_end(p), t->seq) &&
+	    gw_is_heard_beside(f, p))
 		return gw_ask_for_rest(skb, p, key, f, t->seq);
 	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
@@ -226,6 +280,28 @@ static __noinline int gw_send_syn_on(struct __sk_buff *skb,
 	return gw_send_on(skb, mac);
 }
 
+/*
+ * What a client's segment changes here of a connection that has gone. Which window its kernel
+ * offers is not known here, so only a segment at exactly the client's next byte counts (RFC 5961
+ * section 3.2), and moves that byte. One that was lost on its way here leaves the byte behind:
+ * the entry then lasts for as long as that of a silent client. Does it count?
+ */
+static __always_inline bool gw_hear_gone(struct gw_transfer *t,
+					 const struct gw_pkt *p)
+{
+	if (p->seq != t->seq) {
+		if (p->flags & (GW_TCP_RST | GW_TCP_FIN))
+			gw_count(GW_REASON_NOT_HEARD);
+		return false;
+	}
+	t->seq = gw_seg_end(p);
+	if (p->flags & GW_TCP_RST)
+		gw_transfer_expire(t, GW_CLOSING_NS);
+	else if (p->flags & GW_TCP_FIN)
+		gw_transfer_expire(t, GW_ENDING_NS);
+	return true;
+}
+
 /* Forwards a client's segment of a connection that has gone; tells a director. */
 static __noinline int gw_forward_gone(struct __sk_buff *skb,
 				      const struct gw_pkt *p,
@@ -235,6 +311,7 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 	const struct gw_share *s = gw_share_at(share);
 	__u64 now = gw_now(), heard = t->heard_ns;
 	struct gw_lead lead = {};
+	bool counts;
 
 	if (gw_mac_equal(p->smac, t->to.mac))
 		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
@@ -251,16 +328,13 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	t->heard_ns = now;
-	if (p->flags & GW_TCP_RST)
-		gw_transfer_expire(t, GW_CLOSING_NS);
-	else if (p->flags & GW_TCP_FIN)
-		gw_transfer_expire(t, GW_ENDING_NS);
+	counts = gw_hear_gone(t, p);
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
 		return gw_send_syn_on(skb, p, key, t->to.mac);
 	if (!s || gw_is_mate(p->smac) || !gw_is_to_be_told(s, heard, now))
 		return gw_send_on(skb, t->to.mac);
 	/* the director knows from now on; if the note is lost it sends more segments here */
-	if (t->idle_ns > GW_LEARNT_NS)
+	if (counts && t->idle_ns > GW_LEARNT_NS)
 		gw_transfer_expire(t, GW_LEARNT_NS);
 	gw_lead_to(share, t, &lead);
 	return gw_send_on_and_tell(skb, p, key, t->to.mac, &lead);

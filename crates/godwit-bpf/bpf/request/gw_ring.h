@@ -45,7 +45,8 @@ static __always_inline bool gw_is_shadow(const struct gw_offer *o)
  * The connection has gone from its owner, and this standby has no twin of it. If this node
  * takes the share over, the client's segments may come here for a while: it forwards them.
  */
-static __always_inline void gw_note_gone(const struct gw_flow_key *key,
+static __always_inline void gw_note_gone(const struct gw_pkt *p,
+					 const struct gw_flow_key *key,
 					 const struct gw_offer *o)
 {
 	const struct gw_placing *pl = gw_placing_of(o->share);
@@ -58,6 +59,7 @@ static __always_inline void gw_note_gone(const struct gw_flow_key *key,
 	if (!t)
 		return;
 	t->number = bpf_ntohl(o->slip.number);
+	t->seq = gw_seg_end(p);
 	t->to.node = gw_node_slot(o->slip.to);
 	gw_find_mate(o->share, &t->to);
 	gw_transfer_expire(t, GW_FORWARD_NS);
@@ -108,7 +110,7 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 	    gw_after(bpf_ntohl(o->slip.number), t->number))
 		t = NULL;
 	if (!t && o->slip.kind == GW_SLIP_ACCEPTED)
-		gw_note_gone(key, o);
+		gw_note_gone(p, key, o);
 	if (!t || t->state != GW_TRANSFER_TOLD ||
 	    t->number != bpf_ntohl(o->slip.number) || t->seq != p->seq)
 		return GW_UNDECIDED;
@@ -243,6 +245,7 @@ static __always_inline void gw_note_return(const struct gw_pkt *p,
 	if (!node)
 		return;
 	t->number = number;
+	t->seq = gw_seg_end(p);
 	t->to.node = *node;
 	__builtin_memcpy(t->to.mac, p->smac, 6);
 }

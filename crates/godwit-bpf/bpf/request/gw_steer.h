@@ -155,6 +155,7 @@ static __noinline int gw_go_after(struct __sk_buff *skb, const struct gw_pkt *p,
 		return gw_send_on(skb, passed->to.mac);
 	}
 	t->to = passed->to;
+	t->seq = passed->irs + 1;
 	/* so that a director is told with this very segment */
 	t->heard_ns = gw_now() - (1 << 20);
 	gw_transfer_expire(t, GW_FORWARD_NS);

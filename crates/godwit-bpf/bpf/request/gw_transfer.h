@@ -45,7 +45,8 @@ struct gw_transfer {
 	__u64 idle_ns;
 	__u32 irs; /* of the client */
 	__u32 number; /* of the handoff at hand, or of the last one */
-	__u32 seq; /* ASKED, TOLD: where the request begins */
+	/* ASKED, TOLD: where the request begins; GONE: the client's next byte */
+	__u32 seq;
 	__u32 refused; /* the last number that we have refused, if ... */
 	struct gw_target to; /* ASKED, TOLD, GONE: who has it */
 	__u32 state; /* enum gw_transfer_state */
@@ -318,6 +319,7 @@ static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 		return false;
 	t->owner = 0;
 	gw_find_mate(f->share, &t->to);
+	t->seq = f->client.end;
 	t->state = GW_TRANSFER_GONE;
 	gw_transfer_expire(t, GW_FORWARD_NS);
 	return true;

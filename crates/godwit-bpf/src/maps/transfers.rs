@@ -1,6 +1,8 @@
 //! `gw_transfers`: connections that the data path has handed to another server with a request, or
 //! is about to (`gw_transfer.h`).
 
+use std::time::Duration;
+
 use godwit_wire::{FlowId, FlowKey, MacAddr};
 use libbpf_rs::MapHandle;
 
@@ -34,6 +36,8 @@ pub struct TransferEntry {
     pub state: u32,
     /// The number of its last handoff.
     pub number: u32,
+    /// For how long its client may be silent before an entry goes that goes by itself.
+    pub idle: Duration,
 }
 
 /// Typed access to them.
@@ -68,6 +72,7 @@ impl TransferTable {
         Ok(raw.map(|raw| TransferEntry {
             state: raw.state,
             number: raw.number,
+            idle: Duration::from_nanos(raw.idle_ns),
         }))
     }
 }

@@ -14,6 +14,7 @@ mod fence;
 mod first;
 mod forged;
 mod gate;
+mod gone;
 mod guard;
 mod handoff;
 mod late;
