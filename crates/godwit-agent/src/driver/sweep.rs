@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_bpf::{FlowState, FlowTable, Order, Phase};
+use godwit_core::unlisted::Unlisted;
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_sock::{has_tcp_socket, without_tcp_socket};
 use godwit_wire::{FlowId, FlowKey, SeqNumber, UnprotectedReason};
@@ -116,13 +117,14 @@ pub(super) fn spawn(
 ) -> io::Result<()> {
     let look = move || {
         let (mut due, mut step) = (Instant::now() + SWEEP, STEP);
+        let mut left = Unlisted::default();
         while !inbox.is_closed() {
             thread::sleep(step);
             let (begun, ifindex) = (Instant::now(), place.ifindex());
             let found = if begun < due {
                 without_socket(doubts.take(), ifindex)
             } else {
-                let found = gone(&flows, doubts.take(), ifindex, clock::now());
+                let found = gone(&flows, (doubts.take(), &mut left), ifindex, clock::now());
                 due = Instant::now() + SWEEP.max(begun.elapsed() * REST);
                 found
             };
@@ -146,20 +148,34 @@ pub(super) fn spawn(
         .map(drop)
 }
 
-/// Silent flows that have no socket here, and those of the `silent` that have none.
+/// Silent flows that have no socket here, those of the `silent` that have none, and ended ones
+/// that the data path has `left` in its table.
 fn gone(
     flows: &FlowTable,
-    mut silent: BTreeMap<FlowKey, FlowEvent>,
+    (mut silent, left): (BTreeMap<FlowKey, FlowEvent>, &mut Unlisted<FlowId>),
     ifindex: u32,
     now: MonoTime,
 ) -> io::Result<Vec<FlowEvent>> {
+    let mut over = BTreeMap::new();
     let scanned = flows.for_each(|flow| {
-        if now.since(MonoTime::from_nanos(flow.heard_ns)) > patience(&flow) {
+        if flow.phase == Phase::Ended {
+            over.insert(flow.id, ended(&flow));
+        } else if now.since(MonoTime::from_nanos(flow.heard_ns)) > patience(&flow) {
             silent.insert(flow.id.key, ended(&flow));
         }
     });
     scanned.map_err(io::Error::other)?;
-    without_socket(silent, ifindex)
+    let mut gone = left_over(over, left);
+    gone.extend(without_socket(silent, ifindex)?);
+    Ok(gone)
+}
+
+/// Of ended flows those that had ended at the last sweep already. The data path forgets an ended
+/// flow after three seconds, unless the kernel had no memory for its timer.
+fn left_over(mut over: BTreeMap<FlowId, FlowEvent>, left: &mut Unlisted<FlowId>) -> Vec<FlowEvent> {
+    let twice = left.note(over.keys().copied().collect());
+    over.retain(|flow, _| twice.contains(flow));
+    over.into_values().collect()
 }
 
 /// Those that have no socket here.
@@ -265,6 +281,20 @@ mod tests {
         let now = MonoTime::from_nanos(5_000_000_000);
         assert!(is_young(4_500_000_000, now));
         assert!(!is_young(3_500_000_000, now));
+    }
+
+    /// Whose end is new has a few seconds for segments that are late.
+    #[test]
+    fn an_ended_flow_that_stays_in_the_table_is_let_go_at_the_second_sweep() {
+        let mut left = Unlisted::default();
+        let mut sweep = |ports: &[u16]| {
+            let over = ports.iter().map(|port| flow(*port));
+            left_over(over.map(|it| (it.flow, it)).collect(), &mut left)
+        };
+        assert_eq!(sweep(&[1, 2]), []);
+        assert_eq!(sweep(&[2, 3]), [flow(2)]);
+        assert_eq!(sweep(&[]), []);
+        assert_eq!(sweep(&[3]), [], "another end");
     }
 
     #[test]

@@ -347,6 +347,8 @@ enum gw_reason {
 
 	/* beside a verdict: a change that gw_phase.h does not have */
 	GW_REASON_PHASE_REFUSED = 19,
+	/* beside a verdict: the kernel had no memory for a flow's timer (gw_flow.h) */
+	GW_REASON_TIMER_FAILED = 199,
 
 	GW_REASON_COUNT = 254,
 };

@@ -130,6 +130,30 @@ static __always_inline void gw_close_twin(const struct gw_flow_key *key,
 	gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
 }
 
+static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f);
+
+/*
+ * An ended flow without a timer: the kernel had no memory for one when it began (Linux 6.18
+ * allocates without locks, and in a flood may find none), so it gets one now. Without it
+ * the agent forgets the flow (godwit-agent, driver/sweep.rs). Verified once.
+ */
+__noinline int gw_linger(const struct gw_flow_key *key)
+{
+	struct gw_flow *f;
+
+	if (!key)
+		return -1;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (!f)
+		return -1;
+	/* one that is there stays: another CPU has just made it */
+	bpf_timer_init(&f->timer, &gw_flows, 1 /* CLOCK_MONOTONIC */);
+	bpf_timer_set_callback(&f->timer, gw_watchdog);
+	if (bpf_timer_start(&f->timer, GW_LINGER_NS, 0))
+		gw_count(GW_REASON_TIMER_FAILED);
+	return 0;
+}
+
 /* The connection is over: late segments still find the entry for a while. */
 static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 {
@@ -138,7 +162,8 @@ static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 	gw_flow_enter(f, GW_PHASE_ENDED);
 	gw_unflag(f, GW_FLOW_GATED);
 	gw_log_free(key, f, GW_LOG_NONE);
-	bpf_timer_start(&f->timer, GW_LINGER_NS, 0);
+	if (bpf_timer_start(&f->timer, GW_LINGER_NS, 0))
+		gw_linger(key);
 	gw_tell(key, f, GW_EVENT_ENDED, 0);
 }
 

@@ -184,7 +184,9 @@ static __always_inline void gw_transfer_expire(struct gw_transfer *t, __u64 ns)
 		bpf_timer_init(&t->timer, &gw_transfers, 1);
 		bpf_timer_set_callback(&t->timer, gw_transfer_timer);
 	}
-	bpf_timer_start(&t->timer, ns, 0);
+	/* the kernel had no memory for it, as for a flow's (gw_linger): once more the next time */
+	if (bpf_timer_start(&t->timer, ns, 0))
+		t->timed = 0;
 }
 
 /* The entry of a connection of which there was none, or of an earlier one. */

@@ -10,6 +10,7 @@ mod crowd;
 mod director;
 mod director_links;
 mod edge;
+mod ended;
 mod fence;
 mod first;
 mod forged;
