@@ -275,6 +275,28 @@ fn an_old_stamp_is_not_heard() {
     });
 }
 
+/// A later connection on the same addresses and ports, whose SYN was forgotten here in a flood:
+/// the kernel has its socket, and its client's clock is another one.
+#[test]
+fn a_stamp_on_an_ended_flow_is_for_the_kernel_to_judge() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            stamped(bench, v6);
+            let reset = to_service(7, v6, CLIENT, SERVICE, TcpFlags::RST, b"");
+            bench.expect(Hook::Tap, "RST", &reset, NEXT, "client_rst");
+            let fin = Stamped {
+                v6,
+                seq: CLIENT.wrapping_add(1 << 28),
+                flags: ACK.with(TcpFlags::FIN),
+                ts_val: CLOCK + (1 << 24),
+                payload: b"",
+            };
+            bench.expect(Hook::Tap, "FIN", &fin.bytes(), NEXT, "client_segment");
+            bench.order(Order::Forget).expect("it is there");
+        }
+    });
+}
+
 /// One copy with a TSval far ahead would have TCP, here and on whoever takes over, drop
 /// all that the client says later. A client whose clock has jumped says it again.
 #[test]
