@@ -62,19 +62,34 @@ async fn serve(shared: &Shared, stream: TcpStream, mut entry: Entry) -> Result<(
     };
     drop(entry);
     let (peer, stream) = accepted.inspect_err(|error| {
-        let reason = if matches!(error, LinkError::PushedOut) {
-            Unlinked::PushedOut
-        } else if matches!(error, LinkError::Stranger) {
-            Unlinked::Stranger
-        } else {
-            Unlinked::Handshake
-        };
-        shared.unlinked.count(reason);
+        if let Some(reason) = reason_of(error) {
+            shared.unlinked.count(reason);
+        }
         shared.note_absence_at(from, error);
     })?;
     let (stream, tls) = stream.into_inner();
     let ended = link::run(shared, peer, (stream, tls.into())).await;
     ended.inspect_err(|error| shared.note_absence(peer, error))
+}
+
+/// As what a connection counts that became no link; `None`: it is counted already.
+const fn reason_of(error: &LinkError) -> Option<Unlinked> {
+    match error {
+        LinkError::Revoked { .. } => None,
+        LinkError::PushedOut => Some(Unlinked::PushedOut),
+        LinkError::Stranger => Some(Unlinked::Stranger),
+        LinkError::Io(_)
+        | LinkError::Unreachable(_)
+        | LinkError::Timeout
+        | LinkError::Closed
+        | LinkError::Dropped
+        | LinkError::OwnRevoked { .. }
+        | LinkError::NoHello { .. }
+        | LinkError::WrongName { .. }
+        | LinkError::Parse(_)
+        | LinkError::Emit(_)
+        | LinkError::Driver(_) => Some(Unlinked::Handshake),
+    }
 }
 
 /// Finds out which peer has dialled, by its certificate alone.
@@ -85,15 +100,18 @@ async fn accept(
     link::prepare(&stream)?;
     let stream = shared.identity.acceptor().accept(stream).await?;
     let (_, session) = stream.get_ref();
-    let certificate = session
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .ok_or(LinkError::Stranger)?;
-    let peer = (0..)
+    let chain = session.peer_certificates().unwrap_or_default();
+    let certificate = chain.first().ok_or(LinkError::Stranger)?;
+    let is_of = |slot: &super::Slot| tls::is_certificate_of(certificate, slot.peer.name);
+    let mut named = (0..)
         .map(PeerId)
         .zip(&shared.slots)
-        .filter(|(_, slot)| !shared.dials(slot.peer.name))
-        .find_map(|(id, slot)| tls::is_certificate_of(certificate, slot.peer.name).then_some(id))
-        .ok_or(LinkError::Stranger)?;
-    Ok((peer, stream))
+        .filter(|it| is_of(it.1));
+    let peer = named
+        .clone()
+        .find(|(_, slot)| !shared.dials(slot.peer.name));
+    match peer {
+        Some((peer, _)) => Ok((peer, stream)),
+        None => Err(shared.turn_away(named.next().map(|it| it.0), chain)),
+    }
 }

@@ -296,6 +296,19 @@ impl Shared {
         }
     }
 
+    /// Somebody has dialled whose certificate is that of no node that dials this one: of `named`,
+    /// which this node dials, or of none of its file. Who shows a revoked one may be anywhere.
+    fn turn_away(&self, named: Option<PeerId>, chain: &[CertificateDer<'_>]) -> LinkError {
+        match (self.identity.revocations().find(chain), named) {
+            (Some(serial), Some(peer)) => self.refuse(peer, serial),
+            (Some(serial), None) => {
+                self.unlinked.count(Unlinked::Revoked);
+                LinkError::Revoked { serial }
+            }
+            (None, _) => LinkError::Stranger,
+        }
+    }
+
     /// A peer has no link, or loses it.
     fn refuse(&self, peer: PeerId, serial: String) -> LinkError {
         self.unlinked.count(Unlinked::Revoked);

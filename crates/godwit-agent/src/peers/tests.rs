@@ -1,3 +1,5 @@
+mod revoked;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener as StdListener};

@@ -1,0 +1,63 @@
+//! Certificates that were revoked, and who is told of them.
+
+use super::*;
+
+/// How often connections became no links, of strangers and because a certificate is revoked.
+async fn counted(side: &Side, expected: [u64; 2]) {
+    let unlinked = side.sender.unlinked();
+    let counts = || {
+        [Unlinked::Stranger, Unlinked::Revoked].map(|reason| {
+            let found = unlinked.read().find(|(other, _)| *other == reason);
+            found.map_or(0, |(_, count)| count)
+        })
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while counts() != expected {
+        assert!(Instant::now() < deadline, "{:?}, {expected:?}", counts());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Dials with a certificate, and is turned away.
+async fn turned_away(identity: &Identity, to: SocketAddr, name: &str) {
+    let stream = TcpStream::connect(to).await.expect("listening");
+    let server = tls::server_name(node(name)).expect("a name");
+    let connected = identity.connector().connect(server, stream).await;
+    let mut byte = [0];
+    let mut stream = connected.expect("TLS says nothing of it");
+    assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
+}
+
+/// It is dialled itself, so nobody with its certificate should dial; or no file names it any
+/// more. Whatever else is wrong, the certificate is revoked.
+#[tokio::test]
+async fn a_revoked_certificate_is_named_also_where_nobody_should_dial_with_it() {
+    let mut pair = Pair::new();
+    let authority = pair.dir().join("ca");
+    let folder = pair.dir().join("c");
+    pki::issue(&authority, node("c"), &folder, None).expect("issued");
+    let mut third = pair.b.clone();
+    third.tls.cert = folder.join(pki::NODE_CERT);
+    third.tls.key = folder.join(pki::NODE_KEY);
+    let list = authority.join(pki::CRL);
+    pair.a.tls.crl = Some(list.clone());
+    let a = start_side(&pair.a).await;
+    let to = pair.a.own_peer().control;
+    for (tried, name, tls) in [(0, "c", third.tls), (1, "b", pair.b.tls.clone())] {
+        let identity = Identity::load(&tls, node(name)).expect("certificates");
+        turned_away(&identity, to, "a").await;
+        counted(&a, [tried + 1, tried]).await;
+        pki::revoke(&authority, node(name));
+        let own = &a.sender.shared.identity;
+        own.renew_lists(&list).expect("it is newer");
+        turned_away(&identity, to, "a").await;
+        counted(&a, [tried + 1, tried + 1]).await;
+    }
+    let refused = a.sender.shared.identity.refused_peers();
+    assert_eq!(refused.into_keys().collect::<Vec<_>>(), [node("b")]);
+    assert_eq!(
+        absence(&a, NoLink::Unreachable).await,
+        0,
+        "b itself is not there"
+    );
+}
