@@ -114,6 +114,7 @@ impl Status {
 
     /// Adds what follows from what peers and services say together.
     pub fn conclude(&mut self) {
+        self.leave_refused_sets();
         let alive = |name: &String| {
             let mut peers = self.peers.iter();
             peers.any(|peer| peer.name == *name && peer.liveness == "alive")
@@ -130,6 +131,19 @@ impl Status {
         self.warnings.extend(facts);
         let warnings = self.conclusions();
         self.warnings.extend(warnings);
+    }
+
+    /// An owner that refuses the links of this node, or is refused, has no standby in it, and
+    /// can't say so to it.
+    fn leave_refused_sets(&mut self) {
+        let is_refused = |it: &&PeerReport| it.no_link.as_ref().is_some_and(|it| it.refused);
+        let refused: Vec<_> = self.peers.iter().filter(is_refused).collect();
+        for service in self.services.iter_mut().filter(|it| it.state == "shadow") {
+            let owner = service.owner.as_deref();
+            if refused.iter().any(|it| Some(it.name.as_str()) == owner) {
+                service.in_sync.retain(|name| *name != self.node);
+            }
+        }
     }
 
     fn conclusions(&self) -> Vec<String> {
@@ -385,6 +399,33 @@ mod tests {
         assert_eq!(said(false, NoLink::OwnExpired), (reason("own_expired"), 1));
         assert_eq!(said(false, NoLink::Unreachable), (reason("unreachable"), 0));
         assert_eq!(said(true, NoLink::OwnExpired), (None, 0));
+    }
+
+    /// Its owner has dropped it, and says so to everybody but this node.
+    #[test]
+    fn a_standby_that_its_owner_refuses_is_not_in_sync() {
+        for (reason, stays) in [
+            (NoLink::TurnedAway, false),
+            (NoLink::OwnRevoked, false),
+            (NoLink::PeerRevoked, false),
+            (NoLink::Unreachable, true),
+            (NoLink::Closed, true),
+        ] {
+            for (state, owner, is_dropped) in [("shadow", "b", !stays), ("shadow", "c", false)] {
+                let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
+                let peer = peer("alive", false);
+                status.peers = vec![peer.with_absence(Some(reason.into()))];
+                let owner = Some(owner.to_owned());
+                let service = report(state, &["a"]);
+                status.services = vec![ServiceReport { owner, ..service }];
+                status.conclude();
+                assert_eq!(
+                    status.services[0].in_sync.is_empty(),
+                    is_dropped,
+                    "{reason:?}"
+                );
+            }
+        }
     }
 
     fn peer(liveness: &str, linked: bool) -> PeerReport {

@@ -23,6 +23,8 @@ const REFUSED: &str = "link_refused";
 #[derive(Debug, Default)]
 pub(super) struct Absences {
     last: Option<Absence>,
+    /// Its last connection it closed before its first word.
+    is_turned_away: bool,
     /// Refusals that were told since the last link.
     told: BTreeSet<NoLink>,
 }
@@ -41,6 +43,7 @@ impl Absence {
             },
             LinkError::Timeout => NoLink::NoAnswer.into(),
             LinkError::Closed => NoLink::Closed.into(),
+            LinkError::TurnedAway => NoLink::TurnedAway.into(),
             LinkError::Stranger | LinkError::WrongName { .. } => NoLink::PeerOtherName.into(),
             LinkError::Revoked { .. } => NoLink::PeerRevoked.into(),
             LinkError::OwnRevoked { .. } => NoLink::OwnRevoked.into(),
@@ -104,10 +107,16 @@ pub(super) fn of_tls(error: &io::Error) -> Option<&Error> {
 impl Shared {
     /// Notes why there is no link to a peer.
     pub(super) fn note_absence(&self, peer: PeerId, error: &LinkError) {
-        let (Some(slot), Some(absence)) = (self.slot(peer), Absence::of(error)) else {
+        let (Some(slot), Some(mut absence)) = (self.slot(peer), Absence::of(error)) else {
             return;
         };
         let mut absences = lock(&slot.absences);
+        // Once it may have ended just then; twice in a row it refuses this node.
+        let is_turned_away = absence.reason == NoLink::TurnedAway;
+        if is_turned_away && !absences.is_turned_away {
+            absence.reason = NoLink::Closed;
+        }
+        absences.is_turned_away = is_turned_away;
         let reason = absence.reason;
         if reason.is_refusal() && absences.told.insert(reason) {
             let (name, found) = (slot.peer.name.to_string(), absence.to_string());

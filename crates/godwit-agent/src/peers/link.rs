@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use godwit_core::PeerId;
@@ -12,6 +13,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::absence::of_tls;
 use super::outbox::Outbox;
 use super::{Shared, Ticket};
 use crate::input::DriverGone;
@@ -36,6 +38,8 @@ pub(super) enum LinkError {
     Timeout,
     #[error("closed by the peer")]
     Closed,
+    #[error("closed by the peer before its first word")]
+    TurnedAway,
     #[error("closed here: a newer link replaced it, or the peer does not read")]
     Dropped,
     #[error("a later connection from the same address took its place")]
@@ -70,16 +74,46 @@ pub(super) async fn run(
     let outbox = Arc::new(Outbox::new(stream, tls));
     let ticket = shared.register(peer, &outbox)?;
     let revocations = shared.identity.revocations();
+    let is_heard = AtomicBool::new(false);
     let result = tokio::select! {
         serial = revocations.until_found(&chain) => Err(shared.refuse(peer, serial)),
-        result = read(shared, (ticket, &chain), &outbox) => result,
+        result = read(shared, (ticket, &chain), &outbox, &is_heard) => result,
         result = write(&outbox) => result,
     };
     shared.retire(ticket)?;
     // A reset may have come before the last words of the peer were read.
-    match result {
+    let result = match result {
         Err(LinkError::Io(error)) => Err(outbox.parting(error)),
         other => other,
+    };
+    if is_heard.into_inner() {
+        return result;
+    }
+    result.map_err(LinkError::before_hello)
+}
+
+impl LinkError {
+    /// The same, of a link whose peer has said nothing. TLS is content with the certificate of
+    /// this node, and does not tell that the peer is not (`admit`).
+    fn before_hello(self) -> Self {
+        let is_end = match &self {
+            Self::Closed => true,
+            Self::Io(error) => of_tls(error).is_none(),
+            Self::Unreachable(_)
+            | Self::Timeout
+            | Self::TurnedAway
+            | Self::Dropped
+            | Self::PushedOut
+            | Self::Stranger
+            | Self::Revoked { .. }
+            | Self::OwnRevoked { .. }
+            | Self::NoHello { .. }
+            | Self::WrongName { .. }
+            | Self::Parse(_)
+            | Self::Emit(_)
+            | Self::Driver(_) => false,
+        };
+        if is_end { Self::TurnedAway } else { self }
     }
 }
 
@@ -98,12 +132,14 @@ async fn read(
     shared: &Shared,
     (ticket, chain): (Ticket, &[CertificateDer<'static>]),
     outbox: &Outbox,
+    is_heard: &AtomicBool,
 ) -> Result<(), LinkError> {
     let mut decoder = Decoder::new();
     let mut chunk = Vec::new();
     let hello = timeout(STEP_LIMIT, next_message(outbox, &mut decoder, &mut chunk))
         .await
         .map_err(|_| LinkError::Timeout)??;
+    is_heard.store(true, Ordering::Relaxed);
     introduce(shared, (ticket.peer, chain), &hello)?;
     shared.deliver(ticket, vec![hello])?;
     loop {

@@ -82,6 +82,7 @@ const fn reason_of(error: &LinkError) -> Option<Unlinked> {
         | LinkError::Unreachable(_)
         | LinkError::Timeout
         | LinkError::Closed
+        | LinkError::TurnedAway
         | LinkError::Dropped
         | LinkError::OwnRevoked { .. }
         | LinkError::NoHello { .. }

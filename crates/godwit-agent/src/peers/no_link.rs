@@ -17,6 +17,8 @@ pub enum NoLink {
     Closed,
     /// It speaks something else.
     Nonsense,
+    /// It ended the connection before its first word, more than once.
+    TurnedAway,
     /// The peer refuses the certificate of this node: it has ended, or not begun.
     OwnExpired,
     /// The peer refuses it: no authority of its has made it.
@@ -49,6 +51,7 @@ impl NoLink {
             Self::NoAnswer => "no_answer",
             Self::Closed => "closed",
             Self::Nonsense => "nonsense",
+            Self::TurnedAway => "turned_away",
             Self::OwnExpired => "own_expired",
             Self::OwnUnknownAuthority => "own_unknown_authority",
             Self::OwnRefused => "own_refused",
@@ -71,7 +74,8 @@ impl NoLink {
             | Self::NoAnswer
             | Self::Closed
             | Self::Nonsense => false,
-            Self::OwnExpired
+            Self::TurnedAway
+            | Self::OwnExpired
             | Self::OwnUnknownAuthority
             | Self::OwnRefused
             | Self::OwnRevoked
@@ -92,6 +96,10 @@ impl NoLink {
             Self::NoAnswer => "it does not answer",
             Self::Closed => "it has closed the connection; its status may say why",
             Self::Nonsense => "it does not speak as a peer",
+            Self::TurnedAway => {
+                "it closes each connection before its first word, as who holds our certificate \
+                 for revoked does; its status says why"
+            }
             Self::OwnExpired => {
                 "the peer refuses our certificate: it has expired or is not valid yet, by the \
                  peer's clock"

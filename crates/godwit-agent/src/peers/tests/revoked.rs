@@ -61,3 +61,33 @@ async fn a_revoked_certificate_is_named_also_where_nobody_should_dial_with_it() 
         "b itself is not there"
     );
 }
+
+/// TLS does not tell who is refused for a list that his node does not have yet, whichever of the
+/// two dials. That the peer closes each link before its first word says it, within a second.
+#[tokio::test]
+async fn who_is_revoked_notices_it_without_a_list_of_its_own() {
+    for (judge, judged) in [("a", "b"), ("b", "a")] {
+        let mut pair = Pair::new();
+        let authority = pair.dir().join("ca");
+        let list = authority.join(pki::CRL);
+        let [config, other] = match judge {
+            "a" => [&mut pair.a, &mut pair.b],
+            _ => [&mut pair.b, &mut pair.a],
+        };
+        config.tls.crl = Some(list.clone());
+        let (config, other) = (config.clone(), other.clone());
+        let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
+        ours.greet().await;
+        theirs.greet().await;
+        assert!(matches!(ours.next_message().await, Some(Message::Hello(_))));
+        let hello = theirs.next_message().await;
+        assert!(matches!(hello, Some(Message::Hello(_))));
+        pki::revoke(&authority, node(judged));
+        let begun = Instant::now();
+        let identity = &ours.sender.shared.identity;
+        identity.renew_lists(&list).expect("it is newer");
+        assert_eq!(absence(&theirs, NoLink::TurnedAway).await, 1, "told once");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{judged}");
+        assert_eq!(absence(&ours, NoLink::PeerRevoked).await, 1, "told once");
+    }
+}
