@@ -107,7 +107,7 @@ impl World {
                 agent.handle_handoff_report(share, report, now);
             }),
             Input::Listening(share) => {
-                let listening = self.hosts[node].entries[share].listening;
+                let listening = self.hosts[node].kernel.entries[share].listening;
                 let id = Self::share_id(share);
                 self.input(node, |agent, now| {
                     agent.handle_listening(id, listening, now)
@@ -146,12 +146,12 @@ impl World {
 
     /// Carries out what is left to do, unless something comes between.
     pub(crate) fn carry_on(&mut self, node: usize) {
-        if let Some((share, entry)) = self.hosts[node].unwritten.take() {
+        if let Some((share, entry)) = self.hosts[node].kernel.unwritten.take() {
             self.finish_share(node, share, entry);
         }
         while let Some(action) = self.next_action(node) {
             self.carry_out(node, action);
-            if self.hosts[node].unwritten.is_some() {
+            if self.hosts[node].kernel.unwritten.is_some() {
                 // Stopped in the middle of an action.
                 return;
             }
@@ -249,7 +249,7 @@ impl World {
 
     /// In a file that a boot takes away, if there is one.
     fn keep_votes(&mut self, node: usize, votes: String) {
-        let kept = &mut self.hosts[node].kept;
+        let kept = &mut self.hosts[node].voted.kept;
         let forgets = self.plan.mutant == Some(Mutant::StaleVotes) && kept.is_some();
         if self.plan.habits.keeps && !forgets {
             *kept = Some(votes);
@@ -297,7 +297,7 @@ impl World {
     fn note_release(&mut self, node: usize, datagram: &LeaseDatagram) {
         for message in &datagram.messages {
             if let LeaseMessage::Release { share, epoch, .. } = message {
-                self.hosts[node].entries[Self::share_at(*share)].given_back = *epoch;
+                self.hosts[node].kernel.entries[Self::share_at(*share)].given_back = *epoch;
             }
         }
     }
@@ -317,7 +317,7 @@ impl World {
                 peer,
                 expiry,
             } => {
-                let before = self.hosts[node].entries[share];
+                let before = self.hosts[node].kernel.entries[share];
                 // The old peer's address stays, for what it may still send.
                 let peer = peer.map(|peer| node_of(node, peer)).or(before.peer);
                 let entry = Entry {
@@ -332,12 +332,12 @@ impl World {
                 self.set_share(node, share, entry);
             }
             ShareAction::SetExpiry { expiry, .. } => {
-                self.hosts[node].entries[share].expiry = Some(expiry);
+                self.hosts[node].kernel.entries[share].expiry = Some(expiry);
                 self.check_voices(share);
             }
             ShareAction::Silence => {
                 let now = self.hosts[node].clock.read(self.now_ns);
-                self.hosts[node].entries[share].released = Some(now);
+                self.hosts[node].kernel.entries[share].released = Some(now);
             }
             ShareAction::Reopen => self.reopen(node, share),
             ShareAction::Announce => self.announce(node, share),
@@ -420,7 +420,7 @@ impl World {
         }
         host.beats += 1;
         let (incarnation, sequence, claims) = (host.incarnation, host.beats, host.claims);
-        let decides = host.sleep == Sleep::No;
+        let decides = host.rest.sleep == Sleep::No;
         let sent = host.clock.read(self.now_ns);
         for to in (0..self.plan.nodes).filter(|to| *to != node) {
             let fate = self.send_datagram(node, to);
@@ -445,7 +445,7 @@ impl World {
     /// Where flows stand that have changed.
     fn digest(&mut self, node: usize) {
         for share in 0..self.plan.shares {
-            let entry = &self.hosts[node].entries[share];
+            let entry = &self.hosts[node].kernel.entries[share];
             if entry.role != Role::Owner || entry.generation.is_none() {
                 continue;
             }
@@ -467,8 +467,8 @@ impl World {
         };
         // A thread does not wake up at once.
         let at_ns = host.clock.reaches(due).max(self.now_ns + 5_000);
-        if at_ns < host.wake_ns {
-            host.wake_ns = at_ns;
+        if at_ns < host.rest.wake_ns {
+            host.rest.wake_ns = at_ns;
             let life = host.life;
             self.queue.push(at_ns, Happening::Wake { node, life });
         }
@@ -476,10 +476,10 @@ impl World {
 
     pub(crate) fn wake(&mut self, node: usize, life: u64) {
         let host = &mut self.hosts[node];
-        if host.life != life || host.wake_ns > self.now_ns {
+        if host.life != life || host.rest.wake_ns > self.now_ns {
             return;
         }
-        host.wake_ns = u64::MAX;
+        host.rest.wake_ns = u64::MAX;
         if !host.thinks() {
             return;
         }

@@ -126,7 +126,7 @@ impl World {
     pub(crate) fn check_voices(&mut self, share: usize) {
         if (0..SERVERS).all(|node| self.can_speak(node, share)) {
             self.violate(|world| {
-                let entry = |node: usize| world.hosts[node].entries[share];
+                let entry = |node: usize| world.hosts[node].kernel.entries[share];
                 format!(
                     "two voices for share {share}: 0 under {} until {:?}, 1 under {} until {:?}",
                     entry(0).epoch,
@@ -153,7 +153,7 @@ impl World {
 
     /// A node calls a share moved that it has let go: it goes on with the generation.
     pub(crate) fn audit_move(&mut self, node: usize, share: usize) {
-        let entry = self.hosts[node].entries[share];
+        let entry = self.hosts[node].kernel.entries[share];
         let stay = (entry.epoch, entry.generation);
         if !self.audit.kept[share].contains(&stay) {
             self.violate(|_| format!("{node} calls share {share} moved, nobody keeps {stay:?}"));
@@ -167,7 +167,7 @@ impl World {
     /// (`docs/adr/0014`).
     pub(crate) fn audit_word(&mut self, node: usize, share: usize, epoch: u64, frame: &Frame) {
         let other = 1 - node;
-        let entry = &self.hosts[node].entries[share];
+        let entry = &self.hosts[node].kernel.entries[share];
         let goes_on = self.can_speak(node, share) && entry.epoch.0 == epoch;
         if entry.given_back.0 == epoch && !goes_on {
             self.audit_late_word(node, epoch, frame);
@@ -196,9 +196,9 @@ impl World {
     fn audit_late_word(&mut self, node: usize, epoch: u64, frame: &Frame) {
         self.tally.late += 1;
         let slot = frame.slot;
-        let (share, next) = (self.share_of(slot), self.hosts[1 - node].flows[slot]);
+        let (share, next) = (self.share_of(slot), self.hosts[1 - node].kernel.flows[slot]);
         let serves = self.is_owner(1 - node, share)
-            && self.hosts[1 - node].entries[share].epoch.0 > epoch
+            && self.hosts[1 - node].kernel.entries[share].epoch.0 > epoch
             && next.irs == frame.irs
             && self.would_serve(&next);
         let has = next.rcv_nxt;
@@ -233,7 +233,7 @@ impl World {
         }
         self.audit.retired[share].extend(last);
         self.audit.voices[share] = Some(voice);
-        let entry = self.hosts[voice.node].entries[share];
+        let entry = self.hosts[voice.node].kernel.entries[share];
         if let Some(from) = entry.from.filter(|_| entry.epoch.0 == voice.epoch) {
             self.audit_takeover(voice.node, share, from);
         }
@@ -252,7 +252,7 @@ impl World {
             if told.irs != self.clients[slot].irs {
                 continue;
             }
-            let flow = self.hosts[node].flows[slot];
+            let flow = self.hosts[node].kernel.flows[slot];
             let known = flow.irs == told.irs;
             if known && self.would_serve(&flow) && flow.rcv_nxt < told.ack {
                 let has = flow.rcv_nxt;
@@ -273,8 +273,8 @@ impl World {
     /// What a client is told, against what the standby has.
     fn audit_ack(&mut self, node: usize, share: usize, frame: &Frame) {
         let (slot, other) = (frame.slot, 1 - node);
-        let flow = self.hosts[node].flows[slot];
-        let entry = self.hosts[node].entries[share];
+        let flow = self.hosts[node].kernel.flows[slot];
+        let entry = self.hosts[node].kernel.entries[share];
         if self.audit.told[slot].irs != frame.irs || flow.irs != frame.irs {
             return;
         }
@@ -282,8 +282,8 @@ impl World {
         let told = &mut self.audit.told[slot];
         told.ack = told.ack.max(frame.ack);
         told.by = protected.then_some((entry.epoch, entry.generation));
-        let twin = self.hosts[other].flows[slot];
-        let shadow = self.hosts[other].entries[share];
+        let twin = self.hosts[other].kernel.flows[slot];
+        let shadow = self.hosts[other].kernel.entries[share];
         let stay = (shadow.epoch, shadow.generation);
         let follows = self.hosts[other].up
             && shadow.role == Role::Shadow

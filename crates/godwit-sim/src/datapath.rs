@@ -29,12 +29,12 @@ impl World {
     }
 
     pub(crate) fn flow(&mut self, node: usize, slot: usize) -> &mut Flow {
-        &mut self.hosts[node].flows[slot]
+        &mut self.hosts[node].kernel.flows[slot]
     }
 
     /// gw_silenced: whether an owner may not speak.
     pub(crate) fn is_silenced(&self, node: usize, share: usize) -> bool {
-        let entry = &self.hosts[node].entries[share];
+        let entry = &self.hosts[node].kernel.entries[share];
         let now = self.clock(node);
         let fenced = entry.expiry.is_some_and(|expiry| expiry <= now);
         let ignored = self.plan.mutant == Some(Mutant::NoFence);
@@ -48,7 +48,7 @@ impl World {
     }
 
     pub(crate) fn is_owner(&self, node: usize, share: usize) -> bool {
-        self.hosts[node].entries[share].role == Role::Owner
+        self.hosts[node].kernel.entries[share].role == Role::Owner
     }
 
     /// gw_is_held: half as long again is for an agent that is not there.
@@ -62,8 +62,8 @@ impl World {
         if !self.can_speak(node, share) {
             return;
         }
-        let epoch = self.hosts[node].entries[share].epoch.0;
-        if self.now_ns < self.hosts[node].deep_until_ns && self.plan.residence_ns > 0 {
+        let epoch = self.hosts[node].kernel.entries[share].epoch.0;
+        if self.now_ns < self.hosts[node].kernel.deep_until_ns && self.plan.residence_ns > 0 {
             // True time, at the worst end of what `doctor` computes.
             let at_ns = self.now_ns + self.plan.residence_ns - self.random.below(100 * US);
             self.queue.push(
@@ -117,7 +117,7 @@ impl World {
         if from == self.plan.nodes && self.is_out_of_reach(to, share) {
             return;
         }
-        let entry = &self.hosts[to].entries[share];
+        let entry = &self.hosts[to].kernel.entries[share];
         let tapped = entry.peer == Some(from);
         match (entry.role, frame.kind) {
             (Role::Owner, Kind::WhoHas) => self.announce(to, share),
@@ -141,7 +141,7 @@ impl World {
 
     fn owner_syn(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
-        let entry = self.hosts[node].entries[share];
+        let entry = self.hosts[node].kernel.entries[share];
         if !entry.listening {
             self.speak(
                 node,
@@ -150,15 +150,15 @@ impl World {
             );
             return;
         }
-        if frame.irs <= self.hosts[node].flows[slot].irs {
+        if frame.irs <= self.hosts[node].kernel.flows[slot].irs {
             // Repeated by the network: its kernel knows the connection, or a later
             // one (RFC 9293 section 3.10.7.4: an old duplicate).
             return;
         }
-        let old = self.hosts[node].halves[slot];
+        let old = self.hosts[node].kernel.halves[slot];
         let again = old.irs == frame.irs && !old.tapped && old.generation == entry.generation;
         if !again {
-            self.hosts[node].halves[slot] = Half {
+            self.hosts[node].kernel.halves[slot] = Half {
                 irs: frame.irs,
                 generation: entry.generation,
                 ..Half::default()
@@ -168,7 +168,7 @@ impl World {
         if self.is_silenced(node, share) {
             return;
         }
-        if self.hosts[node].flows[slot].irs != frame.irs {
+        if self.hosts[node].kernel.flows[slot].irs != frame.irs {
             self.end(node, slot);
         }
         let iss = self.draw_iss(node, slot);
@@ -181,7 +181,7 @@ impl World {
     /// clock's, and no two hosts draw the same (RFC 9293 section 3.4.1).
     fn draw_iss(&mut self, node: usize, slot: usize) -> u32 {
         let drawn = u32::try_from(self.now_ns / US * SERVERS as u64 + node as u64);
-        let half = &mut self.hosts[node].halves[slot];
+        let half = &mut self.hosts[node].kernel.halves[slot];
         if !half.answered {
             half.answered = true;
             half.iss = drawn.unwrap_or(u32::MAX);
@@ -191,7 +191,7 @@ impl World {
 
     /// To the standby, if there is one.
     fn mirror(&mut self, node: usize, frame: Frame) {
-        let entry = &self.hosts[node].entries[self.share_of(frame.slot)];
+        let entry = &self.hosts[node].kernel.entries[self.share_of(frame.slot)];
         if let Some(peer) = entry.peer.filter(|_| !entry.generation.is_none()) {
             self.send_frame(node, peer, frame);
         }
@@ -199,10 +199,10 @@ impl World {
 
     fn owner_client(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
-        let generation = self.hosts[node].entries[share].generation;
-        let flow = self.hosts[node].flows[slot];
+        let generation = self.hosts[node].kernel.entries[share].generation;
+        let flow = self.hosts[node].kernel.flows[slot];
         let known = flow.irs == frame.irs && !self.is_forgotten(&flow);
-        if !known || flow.is_over() && self.hosts[node].halves[slot].irs == frame.irs {
+        if !known || flow.is_over() && self.hosts[node].kernel.halves[slot].irs == frame.irs {
             self.owner_begin(node, frame);
             return;
         }
@@ -234,8 +234,8 @@ impl World {
     /// gw_owner_begin
     fn owner_begin(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
-        let half = self.hosts[node].halves[slot];
-        let from = self.hosts[node].entries[share].from;
+        let half = self.hosts[node].kernel.halves[slot];
+        let from = self.hosts[node].kernel.entries[share].from;
         let continued = from.map_or(Generation::NONE, |(_, generation)| generation);
         if !half.not_in_sync && half.is_ahead(frame, continued) {
             return;
@@ -244,7 +244,7 @@ impl World {
             self.speak(node, share, Frame::bare(Kind::Reset(why), slot, frame.irs));
             return;
         }
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         self.begin(node, frame, half);
         let flow = self.flow(node, slot);
         if half.tapped {
@@ -258,7 +258,7 @@ impl World {
             }
         } else if flow.is_tapped(generation) {
             flow.phase = Phase::Confirming;
-            flow.gated = true;
+            flow.gate.gated = true;
             self.mirror(node, frame);
             self.watch(node, slot, START_RETRY_NS);
         }
@@ -269,9 +269,10 @@ impl World {
         let script = self.clients[frame.slot].script;
         let born = self.clock(node);
         // gw_flow_start: also behind the SYN-ACK of an owner that shadows now
-        let shadow = self.hosts[node].entries[self.share_of(frame.slot)].role == Role::Shadow;
+        let shadow =
+            self.hosts[node].kernel.entries[self.share_of(frame.slot)].role == Role::Shadow;
         let twin = half.tapped || shadow;
-        self.hosts[node].halves[frame.slot] = Half::default();
+        self.hosts[node].kernel.halves[frame.slot] = Half::default();
         *self.flow(node, frame.slot) = Flow {
             irs: frame.irs,
             iss: half.iss,
@@ -302,7 +303,7 @@ impl World {
         flow.changed |= before != (flow.snd_una, flow.rcv_nxt);
         flow.snd_nxt = flow.snd_nxt.max(flow.snd_una);
         if before.0 != flow.snd_una {
-            flow.rto_ns = now_ns + RTO_NS;
+            flow.rto.at_ns = now_ns + RTO_NS;
         }
         let complete = frame.kind == Kind::Fin
             && flow.rcv_nxt == flow.script.asked()
@@ -345,9 +346,9 @@ impl World {
     pub(crate) fn arm(&mut self, node: usize, slot: usize) {
         let now_ns = self.now_ns;
         let flow = self.flow(node, slot);
-        if !flow.rto_queued {
-            flow.rto_queued = true;
-            flow.rto_ns = now_ns + RTO_NS;
+        if !flow.rto.queued {
+            flow.rto.queued = true;
+            flow.rto.at_ns = now_ns + RTO_NS;
             let irs = flow.irs;
             self.queue
                 .push(now_ns + RTO_NS, Happening::Repeat { node, slot, irs });
@@ -364,7 +365,7 @@ impl World {
         if flow.irs != irs {
             return;
         }
-        flow.rto_queued = false;
+        flow.rto.queued = false;
         if flow.is_over() {
             return;
         }
@@ -372,9 +373,9 @@ impl World {
             self.arm(node, slot);
             return;
         }
-        if now_ns < flow.rto_ns {
-            flow.rto_queued = true;
-            let at_ns = flow.rto_ns;
+        if now_ns < flow.rto.at_ns {
+            flow.rto.queued = true;
+            let at_ns = flow.rto.at_ns;
             self.queue
                 .push(at_ns, Happening::Repeat { node, slot, irs });
             return;
@@ -408,7 +409,7 @@ impl World {
 
     /// gw_is_orphaned
     pub(crate) fn is_orphaned(&mut self, node: usize, slot: usize) -> bool {
-        let died = self.hosts[node].entries[self.share_of(slot)].died;
+        let died = self.hosts[node].kernel.entries[self.share_of(slot)].died;
         let held = self.is_held(died, self.clock(node));
         let flow = self.flow(node, slot);
         flow.orphaned &= held;
@@ -425,24 +426,24 @@ impl World {
             return;
         }
         // gw_follow: a timer of the kernel may be first after a turn
-        let flow = self.hosts[node].flows[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
         if flow.twin && !flow.is_given_up() {
             self.adopt(node, slot);
         }
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         let open = self.plan.mutant == Some(Mutant::NoGate);
         let flow = self.flow(node, slot);
         let (mut ack, irs, iss) = (flow.rcv_nxt, flow.irs, flow.iss);
         if flow.is_gated(generation) && !open {
-            ack = flow.rcv_nxt.min(flow.twin_ack).max(flow.told_ack);
-            if len == 0 && ack < flow.rcv_nxt && ack == flow.told_ack {
-                flow.owed = true;
+            ack = flow.rcv_nxt.min(flow.gate.twin_ack).max(flow.gate.told_ack);
+            if len == 0 && ack < flow.rcv_nxt && ack == flow.gate.told_ack {
+                flow.gate.owed = true;
                 self.said(node, slot, ack);
                 return;
             }
             self.said(node, slot, ack);
         } else {
-            flow.told_ack = ack;
+            flow.gate.told_ack = ack;
         }
         let kind = Kind::Service;
         self.speak(
@@ -464,14 +465,14 @@ impl World {
     fn said(&mut self, node: usize, slot: usize, ack: u32) {
         let now = self.clock(node);
         let flow = self.flow(node, slot);
-        let moved = ack > flow.told_ack;
-        flow.told_ack = ack;
+        let moved = ack > flow.gate.told_ack;
+        flow.gate.told_ack = ack;
         if ack >= flow.rcv_nxt {
-            flow.held = None;
+            flow.gate.held = None;
             return;
         }
-        if moved || flow.held.is_none() {
-            flow.held = Some(now);
+        if moved || flow.gate.held.is_none() {
+            flow.gate.held = Some(now);
         }
         self.watch(node, slot, LAG_LIMIT_NS);
     }
@@ -479,28 +480,28 @@ impl World {
     /// The twin's acknowledgement: more may be said.
     fn gate_twin_ack(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         let flow = self.flow(node, slot);
         let rejoining = flow.is_rejoining(generation);
         if flow.irs != frame.irs
             || flow.is_over()
             || !flow.is_gated(generation) && !rejoining
-            || frame.ack < flow.twin_ack
+            || frame.ack < flow.gate.twin_ack
         {
             return;
         }
-        flow.twin_ack = frame.ack;
+        flow.gate.twin_ack = frame.ack;
         if rejoining {
             self.follow_rejoin(node, slot);
         }
         let flow = self.flow(node, slot);
-        let confirmed = flow.phase == Phase::Confirming && flow.twin_ack >= flow.told_ack;
+        let confirmed = flow.phase == Phase::Confirming && flow.gate.twin_ack >= flow.gate.told_ack;
         if confirmed {
             flow.phase = Phase::Protected;
         }
-        let ack = flow.rcv_nxt.min(flow.twin_ack).max(flow.told_ack);
-        let news = ack > flow.told_ack || flow.owed;
-        flow.owed &= !news;
+        let ack = flow.rcv_nxt.min(flow.gate.twin_ack).max(flow.gate.told_ack);
+        let news = ack > flow.gate.told_ack || flow.gate.owed;
+        flow.gate.owed &= !news;
         if confirmed {
             self.tell(node, slot, FlowEventKind::Confirmed);
         }
@@ -529,16 +530,16 @@ impl World {
     /// A segment of the client, through the tap.
     fn shadow_client(&mut self, node: usize, frame: Frame) {
         let slot = frame.slot;
-        let entry = self.hosts[node].entries[self.share_of(slot)];
+        let entry = self.hosts[node].kernel.entries[self.share_of(slot)];
         if frame.kind == Kind::Syn {
             // gw_shadow_syn: of this connection, or of one before it
-            if frame.irs <= self.hosts[node].flows[slot].irs {
+            if frame.irs <= self.hosts[node].kernel.flows[slot].irs {
                 return;
             }
-            let old = self.hosts[node].halves[slot];
+            let old = self.hosts[node].kernel.halves[slot];
             let again = old.irs == frame.irs && old.tapped && old.generation == entry.generation;
             if !again || !old.answered {
-                self.hosts[node].halves[slot] = Half {
+                self.hosts[node].kernel.halves[slot] = Half {
                     irs: frame.irs,
                     generation: entry.generation,
                     tapped: true,
@@ -548,8 +549,8 @@ impl World {
             }
             return;
         }
-        let flow = self.hosts[node].flows[slot];
-        let half = self.hosts[node].halves[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
+        let half = self.hosts[node].kernel.halves[slot];
         if flow.irs == 0 || flow.is_over() {
             if !half.is_third_ack(frame) || half.generation != entry.generation {
                 return;
@@ -586,9 +587,9 @@ impl World {
     /// A segment of the owner, cloned to us.
     fn shadow_owner(&mut self, node: usize, frame: Frame) {
         let slot = frame.slot;
-        let flow = self.hosts[node].flows[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
         if frame.kind == Kind::SynAck {
-            let half = &mut self.hosts[node].halves[slot];
+            let half = &mut self.hosts[node].kernel.halves[slot];
             if half.irs != frame.irs {
                 return;
             }
@@ -608,14 +609,14 @@ impl World {
         let flow = self.flow(node, slot);
         if !flow.is_over() {
             flow.phase = Phase::Ended;
-            flow.gated = false;
+            flow.gate.gated = false;
             flow.ended_ns = now_ns;
             flow.changed = true;
         }
     }
 
     pub(crate) fn tell(&mut self, node: usize, slot: usize, kind: FlowEventKind) {
-        let flow = &self.hosts[node].flows[slot];
+        let flow = &self.hosts[node].kernel.flows[slot];
         let event = FlowEvent {
             share: Self::share_id(self.share_of(slot)),
             flow: flow_id(slot, flow.irs),
@@ -629,8 +630,8 @@ impl World {
     fn watch(&mut self, node: usize, slot: usize, in_ns: u64) {
         let at_ns = self.now_ns + in_ns;
         let flow = self.flow(node, slot);
-        if !flow.watched {
-            flow.watched = true;
+        if !flow.gate.watched {
+            flow.gate.watched = true;
             let irs = flow.irs;
             self.queue.push(at_ns, Happening::Watch { node, slot, irs });
         }
@@ -638,13 +639,13 @@ impl World {
 
     /// gw_watchdog
     pub(crate) fn watchdog(&mut self, node: usize, slot: usize, irs: u32) {
-        let entry = self.hosts[node].entries[self.share_of(slot)];
+        let entry = self.hosts[node].kernel.entries[self.share_of(slot)];
         let now = self.clock(node);
         let flow = self.flow(node, slot);
         if flow.irs != irs {
             return;
         }
-        flow.watched = false;
+        flow.gate.watched = false;
         if flow.is_over() || entry.role != Role::Owner || !flow.is_gated(entry.generation) {
             return;
         }
@@ -659,7 +660,7 @@ impl World {
             self.watch(node, slot, next_ns);
             return;
         }
-        let Some(held) = flow.held else {
+        let Some(held) = flow.gate.held else {
             return;
         };
         let held_ns = u64::try_from(now.since(held).as_nanos()).unwrap_or(u64::MAX);
@@ -673,7 +674,7 @@ impl World {
 
     /// What a digest says.
     pub(crate) fn changed_flows(&mut self, node: usize, share: usize) -> Vec<DigestEntry> {
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         let mut changes = Vec::new();
         for slot in self.slots_of(share) {
             let flow = self.flow(node, slot);

@@ -214,9 +214,9 @@ impl World {
     fn is_busy(&self, node: usize) -> bool {
         (0..self.plan.shares).any(|share| {
             let involved = self.hosts[node].up
-                && match self.hosts[node].entries[share].role {
+                && match self.hosts[node].kernel.entries[share].role {
                     Role::Owner => true,
-                    Role::Shadow => !self.hosts[node].entries[share].generation.is_none(),
+                    Role::Shadow => !self.hosts[node].kernel.entries[share].generation.is_none(),
                     Role::None => false,
                 };
             involved && self.slots_of(share).any(|slot| self.is_in_flight(slot))
@@ -227,7 +227,7 @@ impl World {
     ///
     /// Most hit while a standby is in sync: else there is less to lose.
     pub(crate) fn do_harm(&mut self) -> u64 {
-        let heavy = self.random.chance(self.plan.heavy);
+        let heavy = self.random.chance(self.plan.weather.heavy);
         let total: u64 = FaultKind::ALL.iter().map(|kind| kind.weight(heavy)).sum();
         let mut drawn = self.random.below(total);
         for kind in FaultKind::ALL {
@@ -240,7 +240,7 @@ impl World {
         }
         let gap_ns = self
             .random
-            .between(self.plan.gap_ns / 4, 2 * self.plan.gap_ns);
+            .between(self.plan.weather.gap_ns / 4, 2 * self.plan.weather.gap_ns);
         if self.is_whole() { gap_ns } else { 10 * gap_ns }
     }
 
@@ -275,7 +275,7 @@ impl World {
                 if self.plan.residence_ns > 0 && self.is_busy(node) {
                     self.strike(kind, true);
                     let lasts_ns = self.random.spread(5 * MS, 300 * MS);
-                    self.hosts[node].deep_until_ns = self.now_ns + lasts_ns;
+                    self.hosts[node].kernel.deep_until_ns = self.now_ns + lasts_ns;
                 }
             }
             FaultKind::NoBirths => {
@@ -397,7 +397,7 @@ impl World {
         // With leases a clock that stops is not allowed for.
         let stops =
             self.plan.fencing == Fencing::Stonith || self.plan.mutant == Some(Mutant::StoppedClock);
-        if sleep == Sleep::Clock && !stops || self.hosts[node].sleep != Sleep::No {
+        if sleep == Sleep::Clock && !stops || self.hosts[node].rest.sleep != Sleep::No {
             return;
         }
         let most_ns = if heavy { 1500 * MS } else { 15 * MS };
@@ -479,7 +479,7 @@ impl World {
         };
         // Without a standby the agent would detach, which is no fault.
         let bare = (0..self.plan.shares).any(|share| {
-            let entry = &self.hosts[node].entries[share];
+            let entry = &self.hosts[node].kernel.entries[share];
             entry.role == Role::Owner && entry.generation.is_none()
         });
         if !bare {
@@ -528,8 +528,8 @@ impl World {
 
     /// Between two actions of one decision: true if the agent does not go on.
     pub(crate) fn interrupt(&mut self, node: usize) -> bool {
-        let harmless = !self.storming || self.plan.interrupt == 0;
-        if harmless || !self.random.chance(self.plan.interrupt) {
+        let harmless = !self.storming || self.plan.weather.interrupt == 0;
+        if harmless || !self.random.chance(self.plan.weather.interrupt) {
             return false;
         }
         let hit = self.is_busy(node);

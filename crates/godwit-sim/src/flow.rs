@@ -66,7 +66,7 @@ pub(crate) struct Flow {
     pub(crate) iss: u32,
     pub(crate) generation: Generation,
     pub(crate) phase: Phase,
-    pub(crate) gated: bool,
+    pub(crate) gate: Gate,
     /// Its new twin has all that the client was told.
     pub(crate) whole: bool,
     /// Must not be served at a takeover.
@@ -79,10 +79,6 @@ pub(crate) struct Flow {
     pub(crate) orphaned: bool,
     /// Whether the kernel has a socket for it.
     pub(crate) socket: bool,
-    /// An acknowledgement was held back.
-    pub(crate) owed: bool,
-    /// A watchdog is under way.
-    pub(crate) watched: bool,
     /// It changed since the last digest.
     pub(crate) changed: bool,
     /// The client was heard since the takeover.
@@ -93,17 +89,35 @@ pub(crate) struct Flow {
     pub(crate) snd_nxt: u32,
     /// The client's acknowledged point.
     pub(crate) snd_una: u32,
-    pub(crate) twin_ack: u32,
-    /// What the client was told last.
-    pub(crate) told_ack: u32,
-    /// Since when the gate holds something back.
-    pub(crate) held: Option<MonoTime>,
     pub(crate) born: MonoTime,
     /// In true time.
     pub(crate) ended_ns: u64,
-    /// In true time: one retransmission timer, and whether one is queued.
-    pub(crate) rto_ns: u64,
-    pub(crate) rto_queued: bool,
+    pub(crate) rto: Rto,
+}
+
+/// What the gate knows of a flow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Gate {
+    /// Whether it was closed for the flow; holds only for its generation.
+    pub(crate) gated: bool,
+    pub(crate) twin_ack: u32,
+    /// What the client was told last.
+    pub(crate) told_ack: u32,
+    /// Since when it holds something back.
+    pub(crate) held: Option<MonoTime>,
+    /// An acknowledgement was held back.
+    pub(crate) owed: bool,
+    /// A watchdog is under way.
+    pub(crate) watched: bool,
+}
+
+/// The retransmission timer of a socket: one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rto {
+    /// In true time.
+    pub(crate) at_ns: u64,
+    /// Whether its wake-up is queued.
+    pub(crate) queued: bool,
 }
 
 impl Flow {
@@ -139,7 +153,7 @@ impl Flow {
 
     /// Whether the gate of a share in that generation holds for it.
     pub(crate) fn is_gated(&self, generation: Generation) -> bool {
-        self.gated && self.is_tapped(generation)
+        self.gate.gated && self.is_tapped(generation)
     }
 
     /// Whether the standby of that generation runs a twin of it.

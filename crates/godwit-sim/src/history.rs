@@ -36,12 +36,12 @@ pub fn run(seed: u64, mutant: Option<Mutant>, tracing: bool) -> Outcome {
     let begun_ns = world.now_ns;
     world.begin_addition(0);
     world.calm(4_000 * MS);
-    for _ in 0..world.plan.storms {
+    for _ in 0..world.plan.weather.storms {
         if world.violation.is_some() {
             break;
         }
         world.storm();
-        world.calm(world.plan.calm_ns);
+        world.calm(world.plan.weather.calm_ns);
     }
     world.recover();
     world.tally.simulated_ms = (world.now_ns - begun_ns) / MS;
@@ -61,7 +61,7 @@ impl World {
         while self.violation.is_none() && self.now_ns < end_ns && !is_well(self) {
             self.run_until(self.now_ns + 20 * MS);
         }
-        self.run_until(self.now_ns + self.plan.gap_ns);
+        self.run_until(self.now_ns + self.plan.weather.gap_ns);
     }
 
     fn storm(&mut self) {
@@ -73,7 +73,7 @@ impl World {
         self.queue.push(self.now_ns, Happening::Harm { storm });
         let lasts_ns = self
             .random
-            .between(self.plan.storm_ns / 4, self.plan.storm_ns);
+            .between(self.plan.weather.storm_ns / 4, self.plan.weather.storm_ns);
         self.run_until(self.now_ns + lasts_ns);
         self.storming = false;
         self.trace(|_| "the storm is over".to_owned());
@@ -85,8 +85,8 @@ impl World {
         shares.all(|share| {
             let whole = |owner: usize| {
                 let (one, two) = (
-                    self.hosts[owner].entries[share],
-                    self.hosts[1 - owner].entries[share],
+                    self.hosts[owner].kernel.entries[share],
+                    self.hosts[1 - owner].kernel.entries[share],
                 );
                 self.can_speak(owner, share)
                     && two.role == godwit_wire::Role::Shadow
@@ -103,7 +103,7 @@ impl World {
         self.network.heal();
         self.put_right();
         for node in 0..self.plan.nodes {
-            self.hosts[node].deep_until_ns = 0;
+            self.hosts[node].kernel.deep_until_ns = 0;
         }
         self.open = false;
         let held_off_ns = if self.plan.habits.flap_limit > 0 {
@@ -114,7 +114,7 @@ impl World {
         let edits_ns = self.plan.addition.as_ref().map_or(0, |_| EDITS_NS);
         let end_ns = self.now_ns + RECOVERY_NS + held_off_ns + edits_ns;
         let mut rested = 0;
-        let mut edits = Some(self.plan.storms + 1);
+        let mut edits = Some(self.plan.weather.storms + 1);
         while self.violation.is_none() && self.now_ns < end_ns {
             self.run_until(self.now_ns + 50 * MS);
             if self.is_whole()
@@ -139,11 +139,13 @@ impl World {
                 let clients = (*slot, world.clients[*slot]);
                 (
                     clients,
-                    [0, 1].map(|node: usize| world.hosts[node].flows[*slot]),
+                    [0, 1].map(|node: usize| world.hosts[node].kernel.flows[*slot]),
                 )
             };
             let flows: Vec<_> = open.iter().map(flows).collect();
-            let entries: Vec<_> = (0..SERVERS).map(|node| world.hosts[node].entries).collect();
+            let entries: Vec<_> = (0..SERVERS)
+                .map(|node| world.hosts[node].kernel.entries)
+                .collect();
             format!("not whole again: {entries:?}, connections {flows:?} go on")
         });
     }

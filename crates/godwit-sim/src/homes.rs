@@ -45,7 +45,7 @@ impl Addition {
         if plan.shares <= ADDED || !(forced || random.chance(500)) {
             return None;
         }
-        let storm = u32::try_from(random.below(u64::from(plan.storms) + 2)).unwrap_or(0);
+        let storm = u32::try_from(random.below(u64::from(plan.weather.storms) + 2)).unwrap_or(0);
         let first_ns = random.spread(MS, 3_000 * MS);
         let second_ns = first_ns + random.spread(50 * MS, NEXT_FILE_NS);
         let mut after_ns = vec![first_ns, second_ns];
@@ -63,7 +63,7 @@ impl Addition {
 
     /// Whether nothing goes wrong meanwhile.
     fn is_calm(&self, plan: &Plan) -> bool {
-        self.storm > plan.storms
+        self.storm > plan.weather.storms
     }
 
     /// One node after the other, each when the one before is back.
@@ -312,7 +312,7 @@ impl World {
         let Some(mate) = self.mate(Self::share_at(exit.share)) else {
             return self.input(node, |agent, now| agent.handle_server_exit(exit, now));
         };
-        let entry = self.hosts[node].entries[mate];
+        let entry = self.hosts[node].kernel.entries[mate];
         let movable = entry.role != Role::Owner || !entry.generation.is_none();
         let own = ServerExit { movable, ..exit };
         let others = ServerExit {

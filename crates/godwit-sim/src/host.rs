@@ -161,23 +161,48 @@ pub(crate) struct Host {
     /// Counts starts of agents: what was meant for an earlier one is void.
     pub(crate) life: u64,
     pub(crate) incarnation: u64,
-    /// What is known of the votes of earlier agents.
+    pub(crate) voted: Voted,
+    pub(crate) beats: u64,
+    pub(crate) claims: Claims,
+    /// Incarnation of each node whose key is known.
+    pub(crate) keys: Vec<u64>,
+    pub(crate) rest: Rest,
+    pub(crate) inbox: VecDeque<Input>,
+    pub(crate) kernel: Kernel,
+    /// A planned restart that waits for its preparation, until then.
+    pub(crate) parting_ns: Option<u64>,
+    pub(crate) file: File,
+    /// What moves away from here together.
+    pub(crate) askers: Vec<Asker>,
+}
+
+/// What is known of the votes of a host's agents.
+#[derive(Debug)]
+pub(crate) struct Voted {
+    /// Of earlier ones.
     pub(crate) votes: Votes,
     /// What the last one has written down of its own, if it ended in order.
     pub(crate) memory: Option<String>,
     /// What the agent has voted for, where it outlives it.
     pub(crate) kept: Option<String>,
-    pub(crate) beats: u64,
-    pub(crate) claims: Claims,
-    /// Incarnation of each node whose key is known.
-    pub(crate) keys: Vec<u64>,
+}
+
+/// When a host does nothing.
+#[derive(Debug)]
+pub(crate) struct Rest {
     pub(crate) sleep: Sleep,
     /// Names the present sleep.
     pub(crate) nap: u64,
-    pub(crate) inbox: VecDeque<Input>,
     /// In true time: the earliest wake-up that is queued.
     pub(crate) wake_ns: u64,
+}
+
+/// Data path and sockets of a host: they outlive its agents.
+#[derive(Debug)]
+pub(crate) struct Kernel {
     pub(crate) entries: [Entry; SHARES],
+    /// A role that is half written, see [`crate::world::World::set_share`].
+    pub(crate) unwritten: Option<(usize, Entry)>,
     pub(crate) flows: Vec<Flow>,
     pub(crate) halves: Vec<Half>,
     /// Connections that go from server to server by themselves, by the client's number.
@@ -186,13 +211,6 @@ pub(crate) struct Host {
     pub(crate) singles_epoch: Epoch,
     /// Segments stay in its queues until then.
     pub(crate) deep_until_ns: u64,
-    /// A role that is half written, see [`crate::world::World::set_share`].
-    pub(crate) unwritten: Option<(usize, Entry)>,
-    /// A planned restart that waits for its preparation, until then.
-    pub(crate) parting_ns: Option<u64>,
-    pub(crate) file: File,
-    /// What moves away from here together.
-    pub(crate) askers: Vec<Asker>,
 }
 
 impl Host {
@@ -204,23 +222,29 @@ impl Host {
             agent: None,
             life: 0,
             incarnation: 0,
-            votes: Votes::None,
-            memory: None,
-            kept: None,
+            voted: Voted {
+                votes: Votes::None,
+                memory: None,
+                kept: None,
+            },
             beats: 0,
             claims: [None; SHARES],
             keys: vec![0; plan.nodes],
-            sleep: Sleep::No,
-            nap: 0,
+            rest: Rest {
+                sleep: Sleep::No,
+                nap: 0,
+                wake_ns: u64::MAX,
+            },
             inbox: VecDeque::new(),
-            wake_ns: u64::MAX,
-            entries: [Entry::DARK; SHARES],
-            flows: vec![Flow::default(); plan.clients()],
-            halves: vec![Half::default(); plan.clients()],
-            singles: BTreeMap::new(),
-            singles_epoch: Epoch::NONE,
-            deep_until_ns: 0,
-            unwritten: None,
+            kernel: Kernel {
+                entries: [Entry::DARK; SHARES],
+                unwritten: None,
+                flows: vec![Flow::default(); plan.clients()],
+                halves: vec![Half::default(); plan.clients()],
+                singles: BTreeMap::new(),
+                singles_epoch: Epoch::NONE,
+                deep_until_ns: 0,
+            },
             parting_ns: None,
             file: File::new(plan),
             askers: Vec::new(),
@@ -229,17 +253,17 @@ impl Host {
 
     /// Whether kernel and data path run.
     pub(crate) const fn runs(&self) -> bool {
-        self.up && !matches!(self.sleep, Sleep::Host | Sleep::Clock)
+        self.up && !matches!(self.rest.sleep, Sleep::Host | Sleep::Clock)
     }
 
     /// Whether the thread that decides runs.
     pub(crate) const fn thinks(&self) -> bool {
-        self.agent.is_some() && matches!(self.sleep, Sleep::No)
+        self.agent.is_some() && matches!(self.rest.sleep, Sleep::No)
     }
 
     /// Whether heartbeats are sent and stamped.
     pub(crate) const fn beats(&self) -> bool {
-        self.agent.is_some() && matches!(self.sleep, Sleep::No | Sleep::Driver)
+        self.agent.is_some() && matches!(self.rest.sleep, Sleep::No | Sleep::Driver)
     }
 }
 

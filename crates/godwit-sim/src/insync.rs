@@ -63,7 +63,7 @@ impl World {
                 continue;
             }
             let watch = self.keep_watch(node, share);
-            if self.hosts[node].entries[share].generation.is_none() {
+            if self.hosts[node].kernel.entries[share].generation.is_none() {
                 continue;
             }
             let standby = 1 - node;
@@ -95,7 +95,7 @@ impl World {
     fn keep_watch(&mut self, node: usize, share: usize) -> Watch {
         let now_ns = self.now_ns;
         let begun = Watch {
-            epoch: self.hosts[node].entries[share].epoch,
+            epoch: self.hosts[node].kernel.entries[share].epoch,
             lives: [0, 1].map(|one: usize| self.hosts[one].life),
             since_ns: now_ns,
             rounds: 0,

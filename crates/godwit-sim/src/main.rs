@@ -40,6 +40,25 @@ struct Args {
     /// within those that follow.
     #[arg(long)]
     exhaustive: bool,
+    #[command(flatten)]
+    within: Within,
+    /// Run so many histories of connections that go with their requests instead.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// With --requests: break a rule, to see that it is missed.
+    #[arg(long, value_enum)]
+    broken: Option<Rule>,
+    /// Run so many histories of snapshots that servers commit instead.
+    #[arg(long)]
+    commits: Option<u64>,
+    /// With --commits: what agents or standbys fail to do, to see that it is missed.
+    #[arg(long, value_enum)]
+    failing: Option<commits::Fault>,
+}
+
+/// With --exhaustive: what its histories are.
+#[derive(Debug, clap::Args)]
+struct Within {
     /// With --exhaustive: faults in one history.
     #[arg(long)]
     most_faults: Option<u8>,
@@ -67,18 +86,6 @@ struct Args {
     /// With --exhaustive: take a mechanism away.
     #[arg(long, value_enum)]
     flaw: Option<Flaw>,
-    /// Run so many histories of connections that go with their requests instead.
-    #[arg(long)]
-    requests: Option<u64>,
-    /// With --requests: break a rule, to see that it is missed.
-    #[arg(long, value_enum)]
-    broken: Option<Rule>,
-    /// Run so many histories of snapshots that servers commit instead.
-    #[arg(long)]
-    commits: Option<u64>,
-    /// With --commits: what agents or standbys fail to do, to see that it is missed.
-    #[arg(long, value_enum)]
-    failing: Option<commits::Fault>,
 }
 
 fn main() -> io::Result<ExitCode> {
@@ -128,16 +135,16 @@ fn main() -> io::Result<ExitCode> {
 
 fn exhaust(args: &Args) -> io::Result<ExitCode> {
     let threads = threads(args);
-    let all = match args.most_faults {
+    let all = match args.within.most_faults {
         Some(faults) => vec![Bounds {
             faults,
-            moves: args.moves,
-            ticks: args.ticks,
-            outages: args.outages.clone(),
-            between: args.between,
-            boot: args.boot,
-            away: args.away,
-            drift: args.drift,
+            moves: args.within.moves,
+            ticks: args.within.ticks,
+            outages: args.within.outages.clone(),
+            between: args.within.between,
+            boot: args.within.boot,
+            away: args.within.away,
+            drift: args.within.drift,
             flaw: None,
             threads,
         }],
@@ -145,7 +152,7 @@ fn exhaust(args: &Args) -> io::Result<ExitCode> {
     };
     let mut violations = 0;
     for mut bounds in all {
-        bounds.flaw = args.flaw;
+        bounds.flaw = args.within.flaw;
         let begun = Instant::now();
         let verdict = check::exhaust(&bounds);
         let story = verdict.violation.as_deref().unwrap_or_default();

@@ -41,10 +41,10 @@ impl World {
     /// Whether all flows of a share have a twin that may be served. Of each that
     /// has the peer is told what this node holds.
     pub(crate) fn check_flows(&mut self, node: usize, share: usize) -> FlowCheck {
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         let mut check = FlowCheck::default();
         for slot in self.slots_of(share) {
-            match can_move(&self.hosts[node].flows[slot], generation) {
+            match can_move(&self.hosts[node].kernel.flows[slot], generation) {
                 Some(Fit::Moves) | None => {}
                 Some(Fit::Soon) => check.confirming += 1,
                 Some(Fit::Never) => check.unprotected += 1,
@@ -57,9 +57,9 @@ impl World {
     /// At a forced move, while this node still owns: as long as its fence is open,
     /// clients hear of it.
     pub(crate) fn reset_unprotected(&mut self, node: usize, share: usize) {
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         for slot in self.slots_of(share) {
-            let flow = self.hosts[node].flows[slot];
+            let flow = self.hosts[node].kernel.flows[slot];
             if can_move(&flow, generation) == Some(Fit::Never) {
                 let gone = Kind::Reset(Why::ForcedMove);
                 self.speak(node, share, Frame::bare(gone, slot, flow.irs));
@@ -71,9 +71,9 @@ impl World {
 
     /// To the other side of the tap: what this node holds of each flow.
     pub(crate) fn say_all(&mut self, node: usize, share: usize) {
-        let entry = self.hosts[node].entries[share];
+        let entry = self.hosts[node].kernel.entries[share];
         for slot in self.slots_of(share) {
-            let flow = self.hosts[node].flows[slot];
+            let flow = self.hosts[node].kernel.flows[slot];
             let told = !flow.is_over() && flow.socket && flow.is_tapped(entry.generation);
             if let Some(peer) = entry.peer.filter(|_| told) {
                 let word = Frame {
@@ -89,13 +89,13 @@ impl World {
     pub(crate) fn note_owner(&mut self, node: usize, frame: Frame) {
         let flow = self.flow(node, frame.slot);
         if flow.irs == frame.irs && flow.phase == Phase::Twin {
-            flow.twin_ack = flow.twin_ack.max(frame.ack);
+            flow.gate.twin_ack = flow.gate.twin_ack.max(frame.ack);
         }
     }
 
     /// gw_turn_shadow: what this node served are twins from here on.
     pub(crate) fn turn_shadow(&mut self, node: usize, share: usize) {
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         for slot in self.slots_of(share) {
             let flow = self.flow(node, slot);
             if flow.is_over() {
@@ -106,9 +106,9 @@ impl World {
             flow.not_in_sync |= !(whole && flow.is_tapped(generation));
             flow.phase = Phase::Twin;
             flow.twin = true;
-            (flow.adopted, flow.gated) = (false, false);
-            (flow.owed, flow.orphaned) = (false, false);
-            (flow.held, flow.twin_ack) = (None, 0);
+            (flow.adopted, flow.gate.gated) = (false, false);
+            (flow.gate.owed, flow.orphaned) = (false, false);
+            (flow.gate.held, flow.gate.twin_ack) = (None, 0);
             if !flow.socket {
                 self.close_twin(node, slot);
             }
@@ -118,18 +118,18 @@ impl World {
     /// gw_turn_owner: a twin is this node's flow from here on. After a planned
     /// move the gate is shut from the first word on.
     pub(crate) fn adopt(&mut self, node: usize, slot: usize) {
-        let generation = self.hosts[node].entries[self.share_of(slot)].generation;
+        let generation = self.hosts[node].kernel.entries[self.share_of(slot)].generation;
         let flow = self.flow(node, slot);
         if flow.adopted {
             return;
         }
         flow.adopted = true;
         if flow.is_tapped(generation) {
-            flow.gated = true;
+            flow.gate.gated = true;
             flow.phase = Phase::Protected;
-            flow.told_ack = flow.rcv_nxt.min(flow.twin_ack);
+            flow.gate.told_ack = flow.rcv_nxt.min(flow.gate.twin_ack);
         } else {
-            flow.gated = false;
+            flow.gate.gated = false;
             flow.generation = Generation::NONE;
             self.tally.continued += 1;
         }
@@ -162,7 +162,7 @@ impl World {
         };
         if self.plan.mutant == Some(Mutant::EarlyCommit) {
             let share = Self::share_at(*share);
-            let entry = &mut self.hosts[node].entries[share];
+            let entry = &mut self.hosts[node].kernel.entries[share];
             (entry.role, entry.epoch) = (Role::Owner, *successor);
             entry.expiry = entry.expiry.map(|_| MonoTime(u64::MAX));
             self.check_voices(share);

@@ -15,14 +15,14 @@ impl World {
     /// `Shares::set` of godwit-bpf: an owner's fence before its role, any other
     /// role before its fence. The agent may be stopped between the two.
     pub(crate) fn set_share(&mut self, node: usize, share: usize, entry: Entry) {
-        let before = self.hosts[node].entries[share];
+        let before = self.hosts[node].kernel.entries[share];
         let hands_over = before.role == Role::Owner && entry.role == Role::Shadow;
         if hands_over && self.plan.mutant == Some(Mutant::NoSilence) {
             return;
         }
         let fence_first = self.plan.mutant == Some(Mutant::FenceFirst);
         if entry.role == Role::Owner || fence_first {
-            let now = &mut self.hosts[node].entries[share];
+            let now = &mut self.hosts[node].kernel.entries[share];
             if entry.role == Role::Owner && before.role != Role::Owner {
                 (now.died, now.released) = (None, None);
             }
@@ -33,7 +33,7 @@ impl World {
         }
         if self.interrupt(node) {
             if self.hosts[node].agent.is_some() {
-                self.hosts[node].unwritten = Some((share, entry));
+                self.hosts[node].kernel.unwritten = Some((share, entry));
             }
             return;
         }
@@ -41,7 +41,7 @@ impl World {
     }
 
     pub(crate) fn finish_share(&mut self, node: usize, share: usize, entry: Entry) {
-        let before = self.hosts[node].entries[share];
+        let before = self.hosts[node].kernel.entries[share];
         let mut entry = Entry {
             released: before.released,
             died: before.died,
@@ -63,7 +63,7 @@ impl World {
             let twins = before.role == Role::Shadow;
             entry.from = twins.then_some((before.epoch, before.generation));
         }
-        self.hosts[node].entries[share] = entry;
+        self.hosts[node].kernel.entries[share] = entry;
         if owns {
             self.audit.keep(share, entry.epoch, entry.generation);
         }
@@ -95,7 +95,7 @@ impl World {
     pub(crate) fn release_gate(&mut self, node: usize, share: usize, over: Generation) {
         for slot in self.slots_of(share) {
             let flow = self.flow(node, slot);
-            if flow.generation == over && flow.gated && flow.held.is_some() {
+            if flow.generation == over && flow.gate.gated && flow.gate.held.is_some() {
                 self.let_go(node, slot);
             }
         }
@@ -103,8 +103,8 @@ impl World {
 
     fn let_go(&mut self, node: usize, slot: usize) {
         let flow = self.flow(node, slot);
-        flow.held = None;
-        flow.told_ack = flow.rcv_nxt;
+        flow.gate.held = None;
+        flow.gate.told_ack = flow.rcv_nxt;
         let ack = flow.rcv_nxt;
         self.say_ack(node, slot, ack);
     }
@@ -112,7 +112,7 @@ impl World {
     pub(crate) fn ungate(&mut self, node: usize, slot: usize, irs: u32) {
         let flow = self.flow(node, slot);
         if flow.irs == irs && !flow.is_over() {
-            flow.gated = false;
+            flow.gate.gated = false;
             flow.phase = Phase::Unprotected;
             self.let_go(node, slot);
         }
@@ -124,7 +124,7 @@ impl World {
             return;
         }
         for share in 0..self.plan.shares {
-            let entry = &mut self.hosts[node].entries[share];
+            let entry = &mut self.hosts[node].kernel.entries[share];
             let over = entry.generation;
             if entry.role == Role::Owner && entry.peer == silent && !over.is_none() {
                 entry.generation = Generation::NONE;
@@ -141,8 +141,8 @@ impl World {
     /// After a takeover: one round of ACKs and probes.
     pub(crate) fn revive(&mut self, node: usize, share: usize, attempt: u32) {
         for slot in self.slots_of(share) {
-            let flow = self.hosts[node].flows[slot];
-            let half = self.hosts[node].halves[slot];
+            let flow = self.hosts[node].kernel.flows[slot];
+            let half = self.hosts[node].kernel.halves[slot];
             if attempt == 0 && half.tapped && half.answered {
                 let again = Frame::begun(Kind::SynAck, slot, half.irs, half.iss);
                 self.speak(node, share, again);
@@ -169,7 +169,7 @@ impl World {
     /// Whoever has a connection that nobody serves after a move is told.
     pub(crate) fn reset_unserved(&mut self, node: usize, share: usize) {
         for slot in self.slots_of(share) {
-            let flow = self.hosts[node].flows[slot];
+            let flow = self.hosts[node].kernel.flows[slot];
             if flow.twin && !flow.is_over() && flow.is_given_up() {
                 self.reset_given_up(node, slot);
             }
@@ -177,7 +177,7 @@ impl World {
     }
 
     fn reset_given_up(&mut self, node: usize, slot: usize) {
-        let flow = self.hosts[node].flows[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
         let share = self.share_of(slot);
         self.speak(node, share, reset_given_up(&flow, slot));
         self.end(node, slot);
@@ -185,8 +185,8 @@ impl World {
 
     pub(crate) fn resend_handshake(&mut self, node: usize, slot: usize, irs: u32) {
         let share = self.share_of(slot);
-        let entry = self.hosts[node].entries[share];
-        let flow = self.hosts[node].flows[slot];
+        let entry = self.hosts[node].kernel.entries[share];
+        let flow = self.hosts[node].kernel.flows[slot];
         let runs = flow.irs == irs && !flow.is_over();
         if let Some(peer) = entry.peer.filter(|_| runs) {
             for kind in [Kind::Syn, Kind::SynAck, Kind::Third] {
@@ -196,7 +196,7 @@ impl World {
     }
 
     pub(crate) fn mark_demoted(&mut self, node: usize, slot: usize, irs: u32) {
-        let generation = self.hosts[node].entries[self.share_of(slot)].generation;
+        let generation = self.hosts[node].kernel.entries[self.share_of(slot)].generation;
         let flow = self.flow(node, slot);
         if flow.irs == irs {
             flow.not_in_sync = true;
@@ -206,7 +206,7 @@ impl World {
             return;
         }
         // Its handshake may yet come.
-        let half = &mut self.hosts[node].halves[slot];
+        let half = &mut self.hosts[node].kernel.halves[slot];
         if half.irs != irs {
             *half = Half {
                 irs,
@@ -219,7 +219,7 @@ impl World {
     }
 
     pub(crate) fn end_twin(&mut self, node: usize, slot: usize, irs: u32) {
-        if self.hosts[node].flows[slot].irs == irs {
+        if self.hosts[node].kernel.flows[slot].irs == irs {
             self.end(node, slot);
         }
     }
@@ -244,7 +244,7 @@ impl World {
 
     /// Nobody took the share over: clients are told.
     pub(crate) fn reopen(&mut self, node: usize, share: usize) {
-        let entry = &mut self.hosts[node].entries[share];
+        let entry = &mut self.hosts[node].kernel.entries[share];
         if !entry.generation.is_none() {
             let generation = entry.generation;
             self.violate(|_| format!("{node} reopens while {generation} is in sync"));
@@ -254,7 +254,7 @@ impl World {
         for slot in self.slots_of(share) {
             let flow = self.flow(node, slot);
             let (over, socket, irs) = (flow.is_over(), flow.socket, flow.irs);
-            let held = flow.held.is_some();
+            let held = flow.gate.held.is_some();
             flow.orphaned = false;
             if over {
                 continue;
@@ -277,7 +277,7 @@ impl World {
         let node = usize::try_from(self.random.below(SERVERS as u64)).unwrap_or(0);
         let share = self.any_share();
         let host = &self.hosts[node];
-        let entry = host.entries[share];
+        let entry = host.kernel.entries[share];
         if !host.runs() || !entry.listening || entry.role == Role::None {
             return;
         }
@@ -286,7 +286,7 @@ impl World {
         let mine: Vec<_> = self
             .slots_of(share)
             .filter(|slot| all || slot % 2 == 0)
-            .filter(|slot| !self.hosts[node].flows[*slot].is_over())
+            .filter(|slot| !self.hosts[node].kernel.flows[*slot].is_over())
             .collect();
         let hit = mine.iter().any(|slot| self.is_in_flight(*slot));
         self.strike(kind, hit);
@@ -296,7 +296,7 @@ impl World {
             kept += u32::from(self.process_of_flow_exits(node, share, slot));
         }
         let now = self.clock(node);
-        let state = &mut self.hosts[node].entries[share];
+        let state = &mut self.hosts[node].kernel.entries[share];
         if all {
             state.listening = false;
             if entry.role == Role::Owner && !entry.generation.is_none() {
@@ -318,7 +318,7 @@ impl World {
     /// Whether another node could go on with it.
     fn process_of_flow_exits(&mut self, node: usize, share: usize, slot: usize) -> bool {
         let now = self.clock(node);
-        let entry = self.hosts[node].entries[share];
+        let entry = self.hosts[node].kernel.entries[share];
         let flow = self.flow(node, slot);
         if entry.role == Role::Shadow {
             self.close_twin(node, slot);
@@ -332,7 +332,7 @@ impl World {
         };
         if flow.is_tapped(entry.generation) && whole {
             flow.orphaned = true;
-            self.hosts[node].entries[share].died = Some(now);
+            self.hosts[node].kernel.entries[share].died = Some(now);
         }
         let orphaned = self.flow(node, slot).orphaned;
         if orphaned {
@@ -360,8 +360,8 @@ impl World {
         let twin = (0..SERVERS)
             .flat_map(|node| (0..self.clients.len()).map(move |slot| (node, slot)))
             .find(|(node, slot)| {
-                let entry = &self.hosts[*node].entries[self.share_of(*slot)];
-                let flow = &self.hosts[*node].flows[*slot];
+                let entry = &self.hosts[*node].kernel.entries[self.share_of(*slot)];
+                let flow = &self.hosts[*node].kernel.flows[*slot];
                 entry.role == Role::Shadow && flow.phase == Phase::Twin
             });
         if let Some((node, slot)) = twin {
@@ -374,7 +374,7 @@ impl World {
     /// The server has been started again.
     pub(crate) fn listen(&mut self, node: usize, share: usize) {
         if self.hosts[node].up {
-            self.hosts[node].entries[share].listening = true;
+            self.hosts[node].kernel.entries[share].listening = true;
             let delay_ns = self.random.below(100 * MS);
             self.tell_later(node, delay_ns, Input::Listening(share));
         }

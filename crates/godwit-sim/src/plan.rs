@@ -40,6 +40,18 @@ pub(crate) struct Plan {
     pub(crate) delay_ns: (u64, u64),
     /// Frames and datagrams that are lost anyway, per mille.
     pub(crate) loss: u64,
+    pub(crate) weather: Weather,
+    pub(crate) habits: Habits,
+    /// Clients of a service whose connections go from server to server by themselves:
+    /// none, or as many as of a share.
+    pub(crate) singles: usize,
+    /// Of a share at the address of another one.
+    pub(crate) addition: Option<Addition>,
+}
+
+/// Faults, and when they come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
     /// Mean time between two faults in a storm.
     pub(crate) gap_ns: u64,
     /// Faults that are heavy, per mille.
@@ -52,12 +64,19 @@ pub(crate) struct Plan {
     pub(crate) storms: u32,
     /// Actions between which an agent dies or is stopped, per mille.
     pub(crate) interrupt: u64,
-    pub(crate) habits: Habits,
-    /// Clients of a service whose connections go from server to server by themselves:
-    /// none, or as many as of a share.
-    pub(crate) singles: usize,
-    /// Of a share at the address of another one.
-    pub(crate) addition: Option<Addition>,
+}
+
+impl Weather {
+    fn drawn(random: &mut Random) -> Self {
+        Self {
+            gap_ns: random.pick(&[1, 1, 2, 5, 20]) * MS,
+            heavy: random.pick(&[5, 10, 20, 80, 300]),
+            storm_ns: random.between(200, 4_000) * MS,
+            calm_ns: random.pick(&[100, 1500, 3000]) * MS,
+            storms: 4,
+            interrupt: random.pick(&[0, 1, 3]),
+        }
+    }
 }
 
 /// What a cluster does by itself.
@@ -95,7 +114,7 @@ impl Plan {
             plan.singles = plan.slots;
         }
         if let Some(Mutant::NoDrift | Mutant::NoResidence) = mutant {
-            plan.heavy = 500;
+            plan.weather.heavy = 500;
             plan.delay_ns = (30 * US, 60 * US);
             plan.loss = 0;
         }
@@ -104,18 +123,18 @@ impl Plan {
             plan.deep = true;
         }
         if let Some(Mutant::NoSilence | Mutant::EarlyCommit) = mutant {
-            plan.heavy = 300;
+            plan.weather.heavy = 300;
         }
         if let Some(Mutant::BlindCanary | Mutant::NoFacts) = mutant {
-            plan.heavy = 500;
+            plan.weather.heavy = 500;
             plan.habits.paths = plan.habits.paths.max(1);
         }
         if mutant == Some(Mutant::FenceFirst) {
-            plan.heavy = 500;
-            plan.interrupt = 20;
+            plan.weather.heavy = 500;
+            plan.weather.interrupt = 20;
         }
         if mutant == Some(Mutant::StaleVotes) {
-            plan.heavy = 300;
+            plan.weather.heavy = 300;
             plan.habits.keeps = true;
             // A vote is to bind for longer than an agent takes to start again.
             plan.terms.term *= 10;
@@ -177,12 +196,7 @@ impl Plan {
             grace_ns: random.pick(&[300, 300, 20]) * MS,
             delay_ns: (low, low + random.between(20, 800) * US),
             loss: random.pick(&[0, 0, 1, 5, 20]),
-            gap_ns: random.pick(&[1, 1, 2, 5, 20]) * MS,
-            heavy: random.pick(&[5, 10, 20, 80, 300]),
-            storm_ns: random.between(200, 4_000) * MS,
-            calm_ns: random.pick(&[100, 1500, 3000]) * MS,
-            storms: 4,
-            interrupt: random.pick(&[0, 1, 3]),
+            weather: Weather::drawn(random),
             habits: Habits::drawn(random),
             singles: 0,
             addition: None,

@@ -25,12 +25,12 @@ impl World {
         let host = &mut self.hosts[node];
         host.up = true;
         host.boots += 1;
-        host.deep_until_ns = if deep { u64::MAX } else { 0 };
+        host.kernel.deep_until_ns = if deep { u64::MAX } else { 0 };
         host.clock = Clock::new(now_ns, 0, ppm);
-        host.votes = Votes::None;
-        host.memory = None;
-        host.kept = None;
-        host.sleep = Sleep::No;
+        host.voted.votes = Votes::None;
+        host.voted.memory = None;
+        host.voted.kept = None;
+        host.rest.sleep = Sleep::No;
         self.trace(|_| format!("{node}: host boots, clock wrong by {ppm} ppm"));
         // Init runs a while before it comes to the agent.
         let start_ns = now_ns + self.random.spread(20 * MS, 1500 * MS);
@@ -43,12 +43,12 @@ impl World {
         self.end_agent_process(node, false);
         let host = &mut self.hosts[node];
         host.up = false;
-        host.sleep = Sleep::No;
-        host.nap += 1;
-        host.entries = [Entry::DARK; SHARES];
-        host.flows.fill(Flow::default());
-        host.halves.fill(Half::default());
-        host.deep_until_ns = 0;
+        host.rest.sleep = Sleep::No;
+        host.rest.nap += 1;
+        host.kernel.entries = [Entry::DARK; SHARES];
+        host.kernel.flows.fill(Flow::default());
+        host.kernel.halves.fill(Half::default());
+        host.kernel.deep_until_ns = 0;
         self.lose_singles(node);
     }
 
@@ -65,13 +65,13 @@ impl World {
         let now = host.clock.read(self.now_ns);
         let bound = host.agent.as_ref().map(|agent| agent.bound_until(now));
         if let Some(bound) = bound {
-            host.votes = Votes::Until(bound);
+            host.voted.votes = Votes::Until(bound);
         }
         let memory = host.agent.clone().and_then(Node::into_memory);
-        host.memory = memory.map(|memory| memory.to_text());
-        host.kept = None;
+        host.voted.memory = memory.map(|memory| memory.to_text());
+        host.voted.kept = None;
         if self.random.chance(250) {
-            self.hosts[node].memory = None;
+            self.hosts[node].voted.memory = None;
         }
         self.kill_agent(node);
     }
@@ -83,13 +83,13 @@ impl World {
         }
         host.life += 1;
         host.inbox.clear();
-        host.unwritten = None;
+        host.kernel.unwritten = None;
         host.parting_ns = None;
         host.askers.clear();
         host.keys.fill(0);
-        if matches!(host.sleep, Sleep::Driver | Sleep::Agent) {
-            host.sleep = Sleep::No;
-            host.nap += 1;
+        if matches!(host.rest.sleep, Sleep::Driver | Sleep::Agent) {
+            host.rest.sleep = Sleep::No;
+            host.rest.nap += 1;
         }
         self.end_made(node);
         self.close_links(node, aloud);
@@ -111,7 +111,7 @@ impl World {
         let seconds = 1_000_000 + self.now_ns / (1_000 * MS);
         // Epochs are of a second, and after a boot nothing tells them from those before: so
         // they count on boots that take longer.
-        if matches!(host.votes, Votes::None) && seconds == host.incarnation >> 32 {
+        if matches!(host.voted.votes, Votes::None) && seconds == host.incarnation >> 32 {
             let again_ns = (self.now_ns / (1_000 * MS) + 1) * (1_000 * MS);
             self.queue.push(again_ns, Happening::Start { node });
             return;
@@ -123,10 +123,10 @@ impl World {
         let host = &mut self.hosts[node];
         host.life += 1;
         host.incarnation = incarnation;
-        host.votes = Votes::Unknown;
+        host.voted.votes = Votes::Unknown;
         host.file.read = host.file.written;
         host.beats = 0;
-        host.wake_ns = u64::MAX;
+        host.rest.wake_ns = u64::MAX;
         let config = NodeConfig {
             lease: LeaseConfig {
                 seed,
@@ -134,14 +134,18 @@ impl World {
             },
             ..config
         };
-        let kept = host.kept.take();
-        let memory = host.memory.take().or(kept);
+        let kept = host.voted.kept.take();
+        let memory = host.voted.memory.take().or(kept);
         let terms = config.lease.terms;
         let memory = memory.map(|text| VoterMemory::of_text(&text, terms).expect("it is whole"));
         let mut agent = Node::new(&config, now).remembering(memory);
         for share in 0..self.plan.shares {
-            agent.handle_inherited_flows(Self::share_id(share), host.entries[share].latest, now);
-            let listening = host.entries[share].listening;
+            agent.handle_inherited_flows(
+                Self::share_id(share),
+                host.kernel.entries[share].latest,
+                now,
+            );
+            let listening = host.kernel.entries[share].listening;
             agent.handle_listening(Self::share_id(share), listening, now);
         }
         host.agent = Some(agent);
@@ -166,7 +170,7 @@ impl World {
         let host = &self.hosts[node];
         let others = (0..self.plan.nodes).filter(|other| *other != node);
         let share = |share: usize| {
-            let entry = &host.entries[share];
+            let entry = &host.kernel.entries[share];
             let primary = Self::primary(share);
             ShareConfig {
                 id: Self::share_id(share),
@@ -204,7 +208,7 @@ impl World {
             lease: LeaseConfig {
                 voters: (0..self.plan.nodes).map(name).collect(),
                 terms: self.plan.terms,
-                quiet_until: host.votes.quiet_until(&self.plan.terms, now),
+                quiet_until: host.voted.votes.quiet_until(&self.plan.terms, now),
                 seed: 0,
             },
             heartbeat: Duration::from_nanos(self.plan.heartbeat_ns),
@@ -224,15 +228,15 @@ impl World {
     pub(crate) fn sleep(&mut self, node: usize, sleep: Sleep, lasts_ns: u64) {
         let now_ns = self.now_ns;
         let host = &mut self.hosts[node];
-        if !host.up || host.sleep != Sleep::No {
+        if !host.up || host.rest.sleep != Sleep::No {
             return;
         }
-        host.sleep = sleep;
-        host.nap += 1;
+        host.rest.sleep = sleep;
+        host.rest.nap += 1;
         if sleep == Sleep::Clock {
             host.clock.stop(now_ns);
         }
-        let nap = host.nap;
+        let nap = host.rest.nap;
         self.queue
             .push(now_ns + lasts_ns, Happening::WakeUp { node, nap });
         self.trace(|_| format!("{node}: {sleep:?} sleeps for {} ms", lasts_ns / MS));
@@ -241,12 +245,12 @@ impl World {
     pub(crate) fn wake_up(&mut self, node: usize) {
         let now_ns = self.now_ns;
         let host = &mut self.hosts[node];
-        if host.sleep == Sleep::Clock {
+        if host.rest.sleep == Sleep::Clock {
             host.clock.go_on(now_ns);
         }
-        host.sleep = Sleep::No;
-        host.nap += 1;
-        host.wake_ns = u64::MAX;
+        host.rest.sleep = Sleep::No;
+        host.rest.nap += 1;
+        host.rest.wake_ns = u64::MAX;
         self.trace(|_| format!("{node}: wakes up"));
         self.carry_on(node);
         while self.hosts[node].thinks()
@@ -261,9 +265,9 @@ impl World {
         let ppm = self.any_drift();
         let now_ns = self.now_ns;
         let host = &mut self.hosts[node];
-        if host.up && host.sleep != Sleep::Clock {
+        if host.up && host.rest.sleep != Sleep::Clock {
             host.clock.retune(now_ns, ppm);
-            host.wake_ns = u64::MAX;
+            host.rest.wake_ns = u64::MAX;
             self.trace(|_| format!("{node}: clock wrong by {ppm} ppm"));
             self.set_alarm(node);
         }

@@ -237,7 +237,7 @@ impl World {
         let Way { share, path, .. } = canary.way;
         // gw_canary_is_served, gw_canary_bear: the kernel has the agent's listener.
         let host = &self.hosts[to];
-        let served = host.entries[share].listening && host.agent.is_some();
+        let served = host.kernel.entries[share].listening && host.agent.is_some();
         if served && !self.is_barren_at(to, path) {
             self.audit.note_birth(from, canary.way, self.now_ns);
             let word = Word::Born;
@@ -263,7 +263,7 @@ impl World {
     /// gw_materialise: whether the kernel makes a socket. Without a listener it says that
     /// it can't, a packet that a rule drops says nothing.
     pub(crate) fn materialise(&mut self, node: usize, slot: usize) -> bool {
-        let listening = self.hosts[node].entries[self.share_of(slot)].listening;
+        let listening = self.hosts[node].kernel.entries[self.share_of(slot)].listening;
         let born = listening && !self.is_barren(node, slot);
         self.flow(node, slot).socket = born;
         if !listening {
@@ -291,7 +291,7 @@ impl World {
     pub(crate) fn reset_unborn(&mut self, node: usize, slot: usize) -> bool {
         let share = self.share_of(slot);
         let orphaned = self.is_orphaned(node, slot);
-        let flow = self.hosts[node].flows[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
         let unborn = !flow.socket && !flow.is_over() && !orphaned;
         if unborn && self.can_speak(node, share) {
             let gone = Frame::bare(Kind::Reset(Why::Unborn), slot, flow.irs);

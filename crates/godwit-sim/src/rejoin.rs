@@ -43,11 +43,11 @@ impl World {
         if !self.hosts[node].thinks() {
             return;
         }
-        let generation = self.hosts[node].entries[share].generation;
+        let generation = self.hosts[node].kernel.entries[share].generation;
         let candidates: Vec<_> = self
             .slots_of(share)
             .filter_map(|slot| {
-                let flow = &self.hosts[node].flows[slot];
+                let flow = &self.hosts[node].kernel.flows[slot];
                 let past = past_of(flow, generation)?;
                 let flow = flow_id(slot, flow.irs);
                 Some(Candidate { flow, past })
@@ -64,7 +64,7 @@ impl World {
     /// First the tap, then the log.
     fn begin_rejoin(&mut self, node: usize, share: ShareId, id: FlowId, generation: Generation) {
         let (slot, irs) = slot_of(id);
-        let epoch = self.hosts[node].entries[Self::share_at(share)].epoch;
+        let epoch = self.hosts[node].kernel.entries[Self::share_at(share)].epoch;
         let restore = self.rejoin(node, slot, irs, generation).then(|| {
             let flow = self.flow(node, slot);
             Box::new(Restore {
@@ -100,11 +100,11 @@ impl World {
 
     /// gw_rejoin
     fn rejoin(&mut self, node: usize, slot: usize, irs: u32, generation: Generation) -> bool {
-        let entry = self.hosts[node].entries[self.share_of(slot)];
+        let entry = self.hosts[node].kernel.entries[self.share_of(slot)];
         if entry.role != Role::Owner || entry.generation != generation || generation.is_none() {
             return false;
         }
-        let flow = self.hosts[node].flows[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
         let gated = flow.is_gated(generation) && flow.phase != Phase::Rejoining;
         let asked = flow.is_rejoining(generation) && flow.whole;
         let served = !flow.twin || !flow.is_given_up();
@@ -115,9 +115,9 @@ impl World {
             self.adopt(node, slot);
         }
         let flow = self.flow(node, slot);
-        (flow.gated, flow.whole, flow.owed, flow.held) = (false, false, false, None);
-        flow.twin_ack = 0;
-        flow.told_ack = flow.told_ack.max(flow.rcv_nxt);
+        (flow.gate.gated, flow.whole, flow.gate.owed, flow.gate.held) = (false, false, false, None);
+        flow.gate.twin_ack = 0;
+        flow.gate.told_ack = flow.gate.told_ack.max(flow.rcv_nxt);
         flow.phase = Phase::Rejoining;
         flow.generation = generation;
         true
@@ -127,12 +127,12 @@ impl World {
     pub(crate) fn follow_rejoin(&mut self, node: usize, slot: usize) {
         let hasty = self.plan.mutant == Some(Mutant::NoCatchUp);
         let flow = self.flow(node, slot);
-        let first = !flow.gated;
+        let first = !flow.gate.gated;
         if first {
-            flow.gated = true;
-            flow.told_ack = flow.told_ack.max(flow.rcv_nxt);
+            flow.gate.gated = true;
+            flow.gate.told_ack = flow.gate.told_ack.max(flow.rcv_nxt);
         }
-        let whole = !flow.whole && (hasty || flow.twin_ack >= flow.told_ack);
+        let whole = !flow.whole && (hasty || flow.gate.twin_ack >= flow.gate.told_ack);
         flow.whole |= whole;
         if first {
             self.tell(node, slot, FlowEventKind::Rejoined);
@@ -145,10 +145,10 @@ impl World {
     /// What the twin has not acknowledged.
     fn feed_log(&mut self, node: usize, share: ShareId, id: FlowId) {
         let (slot, irs) = slot_of(id);
-        let flow = self.hosts[node].flows[slot];
-        if flow.irs == irs && flow.twin_ack < flow.rcv_nxt {
-            let at = (SeqNumber(flow.twin_ack), false);
-            let input = log(flow.twin_ack, flow.rcv_nxt);
+        let flow = self.hosts[node].kernel.flows[slot];
+        if flow.irs == irs && flow.gate.twin_ack < flow.rcv_nxt {
+            let at = (SeqNumber(flow.gate.twin_ack), false);
+            let input = log(flow.gate.twin_ack, flow.rcv_nxt);
             self.answer(node, |agent, now| {
                 agent.handle_log(share, id, at, input, now);
             });
@@ -157,7 +157,7 @@ impl World {
 
     fn protect(&mut self, node: usize, share: ShareId, id: FlowId) {
         let (slot, irs) = slot_of(id);
-        let generation = self.hosts[node].entries[Self::share_at(share)].generation;
+        let generation = self.hosts[node].kernel.entries[Self::share_at(share)].generation;
         let flow = self.flow(node, slot);
         let protected = flow.irs == irs
             && !flow.is_over()
@@ -182,8 +182,8 @@ impl World {
         restore: &Restore,
     ) {
         let (slot, irs) = slot_of(restore.flow());
-        let entry = self.hosts[node].entries[Self::share_at(share)];
-        let old = self.hosts[node].flows[slot];
+        let entry = self.hosts[node].kernel.entries[Self::share_at(share)];
+        let old = self.hosts[node].kernel.flows[slot];
         let gone = old.irs == irs && (old.is_over() || old.not_in_sync);
         let in_use = !(gone || self.is_forgotten(&old));
         if entry.role != Role::Shadow || entry.generation != generation || in_use {
@@ -209,7 +209,7 @@ impl World {
 
     fn feed_twin(&mut self, node: usize, id: FlowId, seq: SeqNumber, len: usize) {
         let (slot, irs) = slot_of(id);
-        let flow = self.hosts[node].flows[slot];
+        let flow = self.hosts[node].kernel.flows[slot];
         if flow.irs == irs && flow.phase == Phase::Twin && flow.socket {
             self.replay(node, slot, seq.0, len);
         }
@@ -217,7 +217,7 @@ impl World {
 
     /// gw_replay
     fn replay(&mut self, node: usize, slot: usize, seq: u32, len: usize) {
-        let entry = self.hosts[node].entries[self.share_of(slot)];
+        let entry = self.hosts[node].kernel.entries[self.share_of(slot)];
         if entry.role != Role::Shadow {
             return;
         }

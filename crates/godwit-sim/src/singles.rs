@@ -124,7 +124,7 @@ impl World {
         let epoch = self
             .hosts
             .get(node)
-            .map_or(Epoch::NONE, |host| host.singles_epoch);
+            .map_or(Epoch::NONE, |host| host.kernel.singles_epoch);
         let share = |home: usize| ShareConfig {
             id: SHARES[home],
             name: String::new(),
@@ -161,13 +161,13 @@ impl World {
             && SHARES.contains(share)
         {
             let owns = *role == Role::Owner;
-            self.hosts[node].singles_epoch = if owns { *epoch } else { Epoch::NONE };
+            self.hosts[node].kernel.singles_epoch = if owns { *epoch } else { Epoch::NONE };
             return None;
         }
         if let Action::Share(share, ShareAction::EndFlows { .. }) = &action
             && SHARES.contains(share)
         {
-            self.hosts[node].singles.clear();
+            self.hosts[node].kernel.singles.clear();
             return None;
         }
         let announces = matches!(&action, Action::Share(share, ShareAction::Announce) if SHARES.contains(share));
@@ -190,7 +190,7 @@ impl World {
 
     fn single(&mut self, node: usize, flow: FlowId) -> &mut Single {
         let (_, irs) = slot_of(flow);
-        self.hosts[node].singles.entry(irs).or_default()
+        self.hosts[node].kernel.singles.entry(irs).or_default()
     }
 
     fn obey_single(&mut self, node: usize, order: Order, written: Option<Written>) {
@@ -243,11 +243,11 @@ impl World {
             Order::Discard { id, from, moved } => self.discard(node, id, from, moved),
             Order::Forget(flow) => {
                 let (_, irs) = slot_of(flow);
-                self.hosts[node].singles.remove(&irs);
+                self.hosts[node].kernel.singles.remove(&irs);
             }
             Order::Look { id, from } => {
                 let (_, irs) = slot_of(id.flow);
-                let single = self.hosts[node].singles.get(&irs);
+                let single = self.hosts[node].kernel.singles.get(&irs);
                 if single.is_none_or(|single| single.socket.is_none()) {
                     self.report_single(node, HandoffReport::Absent { id, from });
                 }
@@ -314,7 +314,7 @@ impl World {
     fn lose(&mut self, node: usize, flow: FlowId) {
         let (slot, irs) = slot_of(flow);
         self.tally.lost += 1;
-        self.hosts[node].singles.remove(&irs);
+        self.hosts[node].kernel.singles.remove(&irs);
         if !self.told(irs).at_risk {
             self.violate(|_| format!("{node} loses slot {slot}, whose target knows of it"));
         }
@@ -356,10 +356,10 @@ impl World {
 
     /// An agent starts: what an earlier one has decided, and what it had not.
     pub(crate) fn resume_singles(&mut self, node: usize) {
-        let known: Vec<_> = self.hosts[node].singles.keys().copied().collect();
+        let known: Vec<_> = self.hosts[node].kernel.singles.keys().copied().collect();
         for irs in known {
             let slot = self.told(irs).slot;
-            let Some(single) = self.hosts[node].singles.get(&irs) else {
+            let Some(single) = self.hosts[node].kernel.singles.get(&irs) else {
                 continue;
             };
             let (flow, written) = (flow_id(slot, irs), single.written);
@@ -377,6 +377,7 @@ impl World {
                 let epoch = written.map(|written| written.spent).unwrap_or_default();
                 let id = HandoffId { flow, epoch };
                 self.hosts[node]
+                    .kernel
                     .singles
                     .entry(irs)
                     .or_default()
@@ -414,6 +415,7 @@ impl World {
             speaks.then_some(*irs)
         };
         let mine: Vec<_> = self.hosts[node]
+            .kernel
             .singles
             .iter()
             .filter_map(speaking)
@@ -431,18 +433,18 @@ impl World {
 
     /// A host is gone, with all that it has.
     pub(crate) fn lose_singles(&mut self, node: usize) {
-        for irs in self.hosts[node].singles.keys() {
+        for irs in self.hosts[node].kernel.singles.keys() {
             self.audit.singles.entry(*irs).or_default().at_risk = true;
         }
-        self.hosts[node].singles.clear();
-        self.hosts[node].singles_epoch = Epoch::NONE;
+        self.hosts[node].kernel.singles.clear();
+        self.hosts[node].kernel.singles_epoch = Epoch::NONE;
     }
 
     /// An agent ends, and with it what was not placed: a kernel closes a socket that is
     /// under TCP_REPAIR without a segment (`RestoredSocket` of `godwit-sock`).
     pub(crate) fn end_made(&mut self, node: usize) {
         let is_made = |socket: &mut Socket| socket.voice == Voice::Made;
-        for single in self.hosts[node].singles.values_mut() {
+        for single in self.hosts[node].kernel.singles.values_mut() {
             single.socket.take_if(is_made);
         }
     }
@@ -456,7 +458,7 @@ impl World {
             // The address stays where it is.
             return;
         }
-        let Some(single) = self.hosts[node].singles.get_mut(&frame.irs) else {
+        let Some(single) = self.hosts[node].kernel.singles.get_mut(&frame.irs) else {
             return self.single_unknown(node, frame);
         };
         match single.way {
@@ -497,9 +499,9 @@ impl World {
                 socket: Some(socket),
                 ..Single::default()
             };
-            self.hosts[node].singles.insert(frame.irs, single);
+            self.hosts[node].kernel.singles.insert(frame.irs, single);
         }
-        if self.hosts[node].singles.contains_key(&frame.irs) {
+        if self.hosts[node].kernel.singles.contains_key(&frame.irs) {
             let answer = Frame::bare(Kind::SynAck, frame.slot, frame.irs);
             self.send_frame(node, self.plan.nodes, answer);
         } else {
@@ -516,7 +518,7 @@ impl World {
         let lives = self
             .hosts
             .iter()
-            .filter_map(|host| host.singles.get(&frame.irs)?.socket)
+            .filter_map(|host| host.kernel.singles.get(&frame.irs)?.socket)
             .any(|socket| !is_left(socket));
         if lives && !told.at_risk {
             self.violate(|_| format!("{node} resets slot {}, which lives", frame.slot));
@@ -529,7 +531,7 @@ impl World {
     fn single_hears(&mut self, node: usize, frame: Frame) {
         let (slot, irs, now_ns) = (frame.slot, frame.irs, self.now_ns);
         let script = self.told(irs).script;
-        let Some(single) = self.hosts[node].singles.get_mut(&irs) else {
+        let Some(single) = self.hosts[node].kernel.singles.get_mut(&irs) else {
             return;
         };
         let Some(socket) = single
@@ -595,7 +597,12 @@ impl World {
     }
 
     fn speaking(&mut self, node: usize, irs: u32) -> Option<&mut Socket> {
-        let socket = self.hosts[node].singles.get_mut(&irs)?.socket.as_mut()?;
+        let socket = self.hosts[node]
+            .kernel
+            .singles
+            .get_mut(&irs)?
+            .socket
+            .as_mut()?;
         (socket.voice == Voice::Speaks).then_some(socket)
     }
 
@@ -615,7 +622,7 @@ impl World {
 
     fn single_arms(&mut self, node: usize, slot: usize, irs: u32) {
         let at_ns = self.now_ns + RTO_NS;
-        if let Some(single) = self.hosts[node].singles.get_mut(&irs)
+        if let Some(single) = self.hosts[node].kernel.singles.get_mut(&irs)
             && !single.repeats
         {
             single.repeats = true;
@@ -627,7 +634,7 @@ impl World {
     /// A retransmission timer; a socket that is silent keeps it.
     pub(crate) fn single_repeats(&mut self, node: usize, slot: usize, irs: u32) {
         let now_ns = self.now_ns;
-        let Some(single) = self.hosts[node].singles.get_mut(&irs) else {
+        let Some(single) = self.hosts[node].kernel.singles.get_mut(&irs) else {
             return;
         };
         single.repeats = false;

@@ -279,7 +279,7 @@ impl World {
             Happening::Wake { node, life } => self.wake(node, life),
             Happening::Tick { node, life } => self.tick(node, life),
             Happening::WakeUp { node, nap } => {
-                if self.hosts[node].nap == nap {
+                if self.hosts[node].rest.nap == nap {
                     self.wake_up(node);
                 }
             }
