@@ -44,21 +44,12 @@ pub(super) struct Front {
     pub(super) roster: Roster,
     pub(super) backends: Backends,
     pub(super) fellows: Fellows,
-    /// What heartbeats say of this one.
-    pub(super) claimed: Vec<ShareClaim>,
-    pub(super) board: ShareBoard,
+    pub(super) claims: Claims,
     /// Entries of which the program could not tell, when they were last told of.
     pub(super) lost: u64,
-    /// Under which epoch the shares of back-ends are owned that stand by for each other.
-    epochs: BTreeMap<ShareId, Epoch>,
-    /// What these have had another one has taken over.
-    away: BTreeSet<BackendId>,
+    known: Known,
     /// Which back-ends what it sends does not reach.
     pub(super) reach: Reach,
-    /// What the core was told last of each back-end.
-    told: Vec<Option<Health>>,
-    /// Who was missing at the last look.
-    silent: BTreeSet<BackendId>,
     pub(super) tables: Tables,
     pub(super) tagging: Tagging,
     pub(super) place: Place,
@@ -70,6 +61,24 @@ pub(super) struct Front {
     born: (u64, MonoTime),
     /// The changed file, if this process goes on with it.
     next: Option<Fresh>,
+}
+
+/// What heartbeats say of this one.
+pub(super) struct Claims {
+    pub(super) claimed: Vec<ShareClaim>,
+    pub(super) board: ShareBoard,
+}
+
+/// What was known of back-ends at the last look.
+struct Known {
+    /// Under which epoch the shares of back-ends are owned that stand by for each other.
+    epochs: BTreeMap<ShareId, Epoch>,
+    /// What these have had another one has taken over.
+    away: BTreeSet<BackendId>,
+    /// What the core was told last of each back-end.
+    told: Vec<Option<Health>>,
+    /// Who was missing.
+    silent: BTreeSet<BackendId>,
 }
 
 /// How it came to its end.
@@ -99,8 +108,10 @@ impl Front {
         Self {
             fellows: Fellows::new(&installed.config, holds, (now, installed.own.grace)),
             own: installed.own,
-            claimed: Vec::new(),
-            board: edge.board.clone(),
+            claims: Claims {
+                claimed: Vec::new(),
+                board: edge.board.clone(),
+            },
             lost: installed.programs.counters.by_name("not_shared"),
             node: membership::node(
                 &installed.config,
@@ -108,14 +119,16 @@ impl Front {
                 now,
             ),
             roster,
-            epochs: BTreeMap::new(),
-            away: BTreeSet::new(),
+            known: Known {
+                epochs: BTreeMap::new(),
+                away: BTreeSet::new(),
+                told: installed.backends.iter().map(|_| None).collect(),
+                silent: BTreeSet::new(),
+            },
             reach: Reach::new(
                 installed.config.node.name,
                 installed.backends.iter().count(),
             ),
-            told: installed.backends.iter().map(|_| None).collect(),
-            silent: BTreeSet::new(),
             tagging: Tagging::take_up(&installed.config, &installed.programs.trusts),
             config: installed.config,
             backends: installed.backends,
@@ -356,7 +369,7 @@ impl Front {
         let Some(known) = self.backends.get_mut(id).filter(|it| it.mac.is_some()) else {
             return;
         };
-        let was_taking = self.told.get(usize::from(id.0)) == Some(&Some(Health::Taking));
+        let was_taking = self.known.told.get(usize::from(id.0)) == Some(&Some(Health::Taking));
         let settles = known.life.settles(beat.incarnation, was_taking, at);
         let shares = known.shares.clone();
         // One that has more shares than fit tells of them in turn.
@@ -416,7 +429,7 @@ impl Front {
             let Some((service, id)) = self.backends.post_of(claim.share) else {
                 continue;
             };
-            let known = self.epochs.entry(claim.share).or_insert(claim.epoch);
+            let known = self.known.epochs.entry(claim.share).or_insert(claim.epoch);
             if claim.epoch >= *known {
                 *known = claim.epoch;
                 self.roster.handle_owner(service, id, by);
@@ -455,7 +468,7 @@ impl Front {
 
     /// Whether that is news.
     fn tell(&mut self, id: BackendId, health: Health) -> bool {
-        let told = self.told.get_mut(usize::from(id.0));
+        let told = self.known.told.get_mut(usize::from(id.0));
         told.is_some_and(|told| told.replace(health) != Some(health))
     }
 
@@ -555,9 +568,9 @@ impl Front {
     /// Says whose connections are another one's now.
     fn tell_owner(&mut self, id: BackendId, owner: BackendId) {
         let is_news = if id == owner {
-            self.away.remove(&id)
+            self.known.away.remove(&id)
         } else {
-            self.away.insert(id)
+            self.known.away.insert(id)
         };
         if !is_news {
             return;
@@ -576,13 +589,13 @@ impl Front {
         let is_silent = |id: &BackendId| self.roster.state(*id) == BackendState::Silent;
         let all = self.backends.iter().map(|(id, _)| id);
         let silent: BTreeSet<_> = all.filter(is_silent).collect();
-        for id in silent.difference(&self.silent) {
+        for id in silent.difference(&self.known.silent) {
             let name = self.backends.get(*id).map(|known| known.name.to_string());
             let fields = [("backend", name.as_deref().unwrap_or_default())];
             let events = &self.out.events;
             events.publish_own("backend_silent", true, fields);
         }
-        self.silent = silent;
+        self.known.silent = silent;
     }
 
     pub(super) fn write_backend(&mut self, id: BackendId) {

@@ -191,10 +191,11 @@ impl Front {
     /// What heartbeats say: of the addresses, whether any back-end answers, and to back-ends that
     /// they are unproved.
     pub(super) fn post_claims(&self) {
-        let own = self.claimed.iter().copied();
+        let own = self.claims.claimed.iter().copied();
         let any = (self.reach.answered == Some(true)).then(answered);
         let unproved = self.unproved_claims().take(MOST_TOLD);
-        self.board.post(own.chain(any).chain(unproved).collect());
+        let all = own.chain(any).chain(unproved);
+        self.claims.board.post(all.collect());
     }
 
     fn unproved_claims(&self) -> impl Iterator<Item = ShareClaim> + '_ {

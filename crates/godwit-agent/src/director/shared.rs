@@ -94,8 +94,8 @@ impl Front {
             }
         }
         let claims = self.fellows.claims();
-        if self.claimed != claims {
-            self.claimed = claims;
+        if self.claims.claimed != claims {
+            self.claims.claimed = claims;
             self.post_claims();
             for peer in self.fellows.peers().to_vec() {
                 self.tell_all(peer);
