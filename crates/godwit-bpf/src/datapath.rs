@@ -155,30 +155,16 @@ pub struct Datapath {
     pub handoffs: Arc<HandoffTable>,
     /// Those of them that get a socket here.
     pub newborns: Arc<NewbornTable>,
-    /// Where requests are served best.
-    pub placing: PlacingTable,
-    /// Where connections begin.
-    pub steering: SteeringTable,
+    /// Of connections that go to other servers with a request.
+    pub requests: RequestTables,
     /// How frames of other servers are proved.
     pub trusts: TrustTable,
-    /// Requests whose questions are open.
-    pub questions: QuestionTable,
-    /// Connections that need another server.
-    pub transfers: Arc<TransferTable>,
-    /// Sums of what flows have said.
-    pub outputs: OutputTable,
     /// Verdict counters.
     pub counters: Counters,
     /// Changes to single flows.
     pub orders: Orders,
-    /// What clients have said to running flows.
-    pub log: LogTable,
-    /// The way to have twins of running flows.
-    pub installer: Installer,
-    /// Proof that twins can be born at a standby.
-    pub canaries: Arc<CanaryTable>,
-    /// Whether twins are looked at when they are born.
-    pub births: Births,
+    /// How twins come to be, and are judged.
+    pub twins: TwinTables,
     /// Whether local clients of services that are owned elsewhere are refused.
     pub locals: Result<(), LocalError>,
     /// Where servers that stand are found.
@@ -188,6 +174,34 @@ pub struct Datapath {
     /// The loaded object stays for the life of the process.
     skel: &'static mut MaybeSkel,
     pins: PinDir,
+}
+
+/// What the data path has for handoffs with a request.
+#[derive(Debug)]
+pub struct RequestTables {
+    /// Where requests are served best.
+    pub placing: PlacingTable,
+    /// Where connections begin.
+    pub steering: SteeringTable,
+    /// Requests whose questions are open.
+    pub questions: QuestionTable,
+    /// Connections that need another server.
+    pub transfers: Arc<TransferTable>,
+}
+
+/// What the data path has for twins.
+#[derive(Debug)]
+pub struct TwinTables {
+    /// Sums of what flows have said.
+    pub outputs: OutputTable,
+    /// What clients have said to running flows.
+    pub log: LogTable,
+    /// The way to have twins of running flows.
+    pub installer: Installer,
+    /// Proof that twins can be born at a standby.
+    pub canaries: Arc<CanaryTable>,
+    /// Whether twins are looked at when they are born.
+    pub births: Births,
 }
 
 struct MaybeSkel(GodwitSkel<'static>);
@@ -245,27 +259,20 @@ impl Datapath {
             ),
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
-            placing: placing_table(&skel, share_slots.clone(), node_slots.clone())?,
-            steering: SteeringTable::new(
-                handle(&maps.gw_steerings, "gw_steerings")?,
-                share_slots.clone(),
-            ),
+            requests: request_tables(&skel, share_slots.clone(), node_slots.clone())?,
             trusts: TrustTable::new(handle(&maps.gw_trusts, "gw_trusts")?),
-            questions: QuestionTable::new(handle(&maps.gw_kepts, "gw_kepts")?),
-            transfers: Arc::new(TransferTable::new(handle(
-                &maps.gw_transfers,
-                "gw_transfers",
-            )?)),
-            outputs: output_table(&skel, share_slots.clone())?,
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
             orders: Orders::new(&skel.progs.order, share_slots.clone()).map_err(no_descriptor)?,
-            log: LogTable::new(handle(&maps.gw_log, "gw_log")?),
-            installer: Installer::new(&skel.progs.install, share_slots.clone())
-                .map_err(no_descriptor)?,
+            twins: TwinTables {
+                outputs: output_table(&skel, share_slots.clone())?,
+                log: LogTable::new(handle(&maps.gw_log, "gw_log")?),
+                installer: Installer::new(&skel.progs.install, share_slots.clone())
+                    .map_err(no_descriptor)?,
+                canaries: Arc::new(canary_table(&skel)?),
+                births,
+            },
             share_slots,
             node_slots,
-            canaries: Arc::new(canary_table(&skel)?),
-            births,
             locals: Ok(()),
             stopped,
             hooks: None,
@@ -292,7 +299,7 @@ impl Datapath {
     /// What `tap` calls is in its place before it sees a frame.
     fn attach_all(&mut self, hooks: &mut Hooks, settings: &Settings) -> Result<(), OpenError> {
         let skel = &self.skel.0;
-        policy_places(skel)?.fill(&settings.policies, &skel.progs.tap, &self.steering)?;
+        policy_places(skel)?.fill(&settings.policies, &skel.progs.tap, &self.requests.steering)?;
         if let Some(end) = &settings.tunnel {
             self.let_in(end)?;
         }
@@ -313,8 +320,8 @@ impl Datapath {
         ] {
             attach_beside(name, &self.pins, name, || program.attach())?;
         }
-        let is_needed = !matches!(self.births, Births::Plain);
-        self.births = birth::attach(&mut self.skel.0, &self.pins, is_needed);
+        let is_needed = !matches!(self.twins.births, Births::Plain);
+        self.twins.births = birth::attach(&mut self.skel.0, &self.pins, is_needed);
         self.locals = local::attach(&mut self.skel.0, &self.pins);
         hooks.guard(&settings.others)?;
         hooks.watch(&settings.others)?;
@@ -561,6 +568,21 @@ fn placing_table(
         suffixes: handle(&maps.gw_suffixes, "gw_suffixes")?,
     };
     Ok(PlacingTable::new(tables, shares, nodes))
+}
+
+fn request_tables(
+    skel: &GodwitSkel<'static>,
+    shares: Arc<Slots>,
+    nodes: Arc<Slots>,
+) -> Result<RequestTables, OpenError> {
+    let maps = &skel.maps;
+    let transfers = TransferTable::new(handle(&maps.gw_transfers, "gw_transfers")?);
+    Ok(RequestTables {
+        steering: SteeringTable::new(handle(&maps.gw_steerings, "gw_steerings")?, shares.clone()),
+        placing: placing_table(skel, shares, nodes)?,
+        questions: QuestionTable::new(handle(&maps.gw_kepts, "gw_kepts")?),
+        transfers: Arc::new(transfers),
+    })
 }
 
 fn hooks(

@@ -48,7 +48,9 @@ mod trial;
 pub use attach::AttachError;
 pub use birth::{BirthError, Births};
 pub use cgroup::cgroup_root;
-pub use datapath::{Datapath, MAX_ROUTERS, OpenError, Settings, TunnelEnd};
+pub use datapath::{
+    Datapath, MAX_ROUTERS, OpenError, RequestTables, Settings, TunnelEnd, TwinTables,
+};
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
 pub use foreign::Foreign;

@@ -260,7 +260,7 @@ impl Canaries {
         let Some(path) = self.paths.get_mut(&key) else {
             return;
         };
-        let proof = match ground.datapath.canaries.answer(path.slot) {
+        let proof = match ground.datapath.twins.canaries.answer(path.slot) {
             Ok(answer) => path.judge(answer),
             Err(error) => return tracing::warn!(%error, "can't look for canaries"),
         };
@@ -290,7 +290,11 @@ impl Canaries {
         path.ask(nonce);
         let client = Endpoint::from(SocketAddr::new(origin, path.port));
         let to = group.unwrap_or(mac);
-        let asked = ground.datapath.canaries.ask(path.slot, mac, path.nonces);
+        let asked = ground
+            .datapath
+            .twins
+            .canaries
+            .ask(path.slot, mac, path.nonces);
         let packet = canary(client, address.into(), nonce).to_packet();
         let sent = packet.map(|packet| {
             ground
@@ -307,7 +311,12 @@ impl Canaries {
         let Some(slot) = self.free_slot() else {
             return false;
         };
-        let seen = ground.datapath.canaries.answer(slot).unwrap_or_default();
+        let seen = ground
+            .datapath
+            .twins
+            .canaries
+            .answer(slot)
+            .unwrap_or_default();
         let port = u16::try_from(self.draw() % u32::from(CANARY_PORTS)).unwrap_or(0);
         let path = Path {
             slot,

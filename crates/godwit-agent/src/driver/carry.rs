@@ -187,7 +187,7 @@ impl Driver {
             return;
         }
         let concerned = self.ground.shares.learn(peer, mac);
-        if let Err(error) = self.ground.datapath.canaries.know_peer(mac) {
+        if let Err(error) = self.ground.datapath.twins.canaries.know_peer(mac) {
             tracing::warn!(%error, "canaries of a peer are not answered");
         }
         self.follow_peer(peer, mac);

@@ -45,7 +45,7 @@ fn look(datapath: &Datapath, flow: FlowId, said: Said) -> Finding {
             };
             answer.compare(rcv_nxt, end)
         }
-        Said::Content { upto, sum } => match datapath.outputs.get(flow.key) {
+        Said::Content { upto, sum } => match datapath.twins.outputs.get(flow.key) {
             Ok(Some(output)) if output.irs == flow.irs => {
                 let latest = output.latest().map(|latest| latest.upto);
                 compare_sums(upto, sum, output.sum_at(upto), latest)

@@ -240,9 +240,12 @@ impl<'a> Change<'a> {
             self.datapath.shares.set(share, &nobody)?;
         }
         self.datapath.shares.open(share)?;
-        self.datapath.placing.set(share, None, &[], &[])?;
-        self.datapath.placing.forget_mates(share, &[])?;
-        self.datapath.steering.set(share, Steering::default())
+        self.datapath.requests.placing.set(share, None, &[], &[])?;
+        self.datapath.requests.placing.forget_mates(share, &[])?;
+        self.datapath
+            .requests
+            .steering
+            .set(share, Steering::default())
     }
 
     fn remove_addresses(&self, buried: &[(Endpoint, ShareId)]) -> Result<(), GoneError> {

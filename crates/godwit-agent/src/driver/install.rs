@@ -238,14 +238,15 @@ impl Installed {
             self.parts.datapath.shares.hold(share, hold)?;
             self.parts
                 .datapath
+                .twins
                 .outputs
                 .verify(share, &service.verification())?;
         }
         if let Some(nest) = &self.nest {
-            self.parts.datapath.canaries.set_home(nest.ports())?;
+            self.parts.datapath.twins.canaries.set_home(nest.ports())?;
         }
-        requests::forget_others(&self.config, &self.parts.datapath.placing)?;
-        requests::introduce(&self.config, &self.parts.datapath.steering)?;
+        requests::forget_others(&self.config, &self.parts.datapath.requests.placing)?;
+        requests::introduce(&self.config, &self.parts.datapath.requests.steering)?;
         if let Some(end) = tunnel(&self.config) {
             self.parts.datapath.let_in(&end)?;
         }
@@ -386,7 +387,7 @@ impl Installed {
             resolver,
             inbox,
             announces: self.has_another_tap(),
-            births: match &self.parts.datapath.births {
+            births: match &self.parts.datapath.twins.births {
                 Births::Unwatched(why) => Some(with_sources(why)),
                 Births::Plain | Births::Watched => None,
             },
@@ -420,7 +421,7 @@ impl Installed {
         routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;
         ring::spawn_reader(self.parts.events.clone(), doubts.clone(), inbox.clone())?;
-        let canaries = self.parts.datapath.canaries.clone();
+        let canaries = self.parts.datapath.twins.canaries.clone();
         let nest = self.nest.take();
         nest.map_or(Ok(()), |nest| nest.spawn(canaries))?;
         Ok(doubts)
@@ -550,7 +551,7 @@ fn open_datapath(config: &Config, settings: &Settings) -> Result<(Datapath, Even
         }
         opened => opened?,
     };
-    if let Births::Unwatched(why) = &datapath.births {
+    if let Births::Unwatched(why) = &datapath.twins.births {
         tracing::warn!(
             error = why as &dyn std::error::Error,
             "twins may be born with Accurate ECN, and slow after a takeover"

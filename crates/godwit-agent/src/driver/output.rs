@@ -194,7 +194,7 @@ impl Sums {
         now: MonoTime,
     ) -> Vec<(ShareId, OutputEntry)> {
         let mut entries = Vec::new();
-        let scanned = datapath.outputs.for_each(|output| {
+        let scanned = datapath.twins.outputs.for_each(|output| {
             let told = self.told.get(&output.key).copied();
             let told = told.filter(|told| told.irs == output.irs);
             let fresh = |sum: &OutputSum| told.is_none_or(|told| is_behind(told.upto, sum.upto));

@@ -241,7 +241,7 @@ impl Driver {
 
     /// The log from `from` on; `None` if it is not whole any more.
     fn input(&self, flow: &FlowState, from: SeqNumber) -> Option<Vec<u8>> {
-        let read = self.ground.datapath.log.read(flow.id, flow.log, from);
+        let read = self.ground.datapath.twins.log.read(flow.id, flow.log, from);
         let input = read.unwrap_or_else(|error| {
             tracing::warn!(flow = %flow.id.key, error = %error, "log not read");
             None

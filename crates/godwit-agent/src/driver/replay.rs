@@ -165,6 +165,7 @@ impl Replays {
         }
         if let Err(error) = ground
             .datapath
+            .twins
             .installer
             .install(share, generation, restore)
         {

@@ -39,7 +39,7 @@ impl Driver {
         let handed = self.handed();
         let (unreached, transfers) = (
             self.requests.unreached(now),
-            self.ground.datapath.transfers.clone(),
+            self.ground.datapath.requests.transfers.clone(),
         );
         aside(move || {
             status

@@ -205,13 +205,17 @@ impl Bench {
     /// The log of the only flow, as far as it is whole.
     pub(crate) fn log(&self) -> Option<Vec<u8>> {
         let flow = self.flow();
-        let read = self.datapath.log.read(flow.id, flow.log, flow.log.base);
+        let read = self
+            .datapath
+            .twins
+            .log
+            .read(flow.id, flow.log, flow.log.base);
         read.expect("the map can be read")
     }
 
     /// Chunks of all logs.
     pub(crate) fn chunks(&self) -> usize {
-        self.datapath.log.chunks().expect("it can be read")
+        self.datapath.twins.log.chunks().expect("it can be read")
     }
 
     fn play_with(&self, role: Role, generation: Generation, turn: u16) {

@@ -87,7 +87,7 @@ fn hear_canary(bench: &Bench, port: u16, v6: bool) {
 fn a_syn_in_its_owner_s_name_stands_in_no_canary_s_way() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let canaries = &bench.datapath.canaries;
+        let canaries = &bench.datapath.twins.canaries;
         canaries.know_peer(mac(Host::B)).expect("there is room");
         for v6 in [false, true] {
             for port in [1, 255] {
@@ -105,7 +105,7 @@ fn a_syn_in_its_owner_s_name_stands_in_no_canary_s_way() {
 fn answers_go_to_where_a_canary_came_from() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let canaries = &bench.datapath.canaries;
+        let canaries = &bench.datapath.twins.canaries;
         canaries.know_peer(mac(Host::B)).expect("there is room");
         for v6 in [false, true] {
             hear_canary(bench, 9, v6);
@@ -132,7 +132,7 @@ fn answer_to(host: Host) -> [u8; 12] {
 fn a_flow_in_its_owner_s_name_stands_in_no_canary_s_way() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let canaries = &bench.datapath.canaries;
+        let canaries = &bench.datapath.twins.canaries;
         canaries.know_peer(mac(Host::B)).expect("there is room");
         for v6 in [false, true] {
             let (client, service) = ends(Host::B, 9, v6);
@@ -167,7 +167,7 @@ fn a_flow_in_its_owner_s_name_stands_in_no_canary_s_way() {
 #[test]
 fn an_owner_hears_its_canary_s_answer_whatever_was_said() {
     on_bench(|bench| {
-        let canaries = &bench.datapath.canaries;
+        let canaries = &bench.datapath.twins.canaries;
         let mut nonces = [0; CANARY_NONCES];
         nonces[0] = NONCE;
         let slot = NONCE % CANARY_SLOTS;
@@ -213,7 +213,7 @@ fn what_comes_in_this_machine_s_own_name_is_nobody_s() {
 fn a_syn_of_before_a_move_stands_in_no_canary_s_way() {
     on_bench_of(|bench, lab, _| {
         take_service_addresses();
-        let canaries = &bench.datapath.canaries;
+        let canaries = &bench.datapath.twins.canaries;
         canaries.know_peer(mac(Host::B)).expect("there is room");
         let homes = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
             .map(|at: IpAddr| TcpListener::bind((at, 0)).expect("a port is free"));

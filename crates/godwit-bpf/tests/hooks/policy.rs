@@ -61,6 +61,7 @@ fn by_program(bench: &Bench) {
     };
     bench
         .datapath
+        .requests
         .steering
         .set(SHARE, steering)
         .expect("there is room");
@@ -91,7 +92,7 @@ fn an_answer_is_a_server_that_is_there() {
         let here = u16::MAX - 1;
         bench.expect(Hook::Tap, "here", &syn(here.wrapping_add(100)), NEXT, "syn");
         let closed = Mate::Closed(Host::B.mac(Network::Data));
-        let table = &bench.datapath.placing;
+        let table = &bench.datapath.requests.placing;
         table
             .set_mate(SHARE, NODES[1], closed)
             .expect("there is room");

@@ -108,7 +108,7 @@ impl<'a> Pair<'a> {
     pub(crate) fn await_reminder(&mut self) {
         let end = Instant::now() + LONGEST * 5;
         let state = || {
-            let entry = self.bench.datapath.transfers.get(self.flow);
+            let entry = self.bench.datapath.requests.transfers.get(self.flow);
             entry.expect("it can be read").map(|it| it.state)
         };
         while state() != Some(Place::Gone.code()) {
@@ -122,7 +122,7 @@ impl<'a> Pair<'a> {
         if self.is_late() {
             return;
         }
-        let entry = self.bench.datapath.transfers.get(self.flow);
+        let entry = self.bench.datapath.requests.transfers.get(self.flow);
         let entry = entry.expect("it can be read");
         let got = entry.map(|it| (it.state, it.number));
         let place = self.model.place;

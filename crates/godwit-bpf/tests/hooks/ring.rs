@@ -105,7 +105,7 @@ pub(crate) fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
     for v6 in [false, true] {
         on_bench(|bench| {
             bench.make_ring(WARD, Host::C);
-            let table = &bench.datapath.placing;
+            let table = &bench.datapath.requests.placing;
             let rule = |name: &str, node| PlacingRule {
                 host: None,
                 path: RulePath::Prefix(format!("/{name}/")),
@@ -388,7 +388,11 @@ fn a_director_is_told_whose_it_is_and_not_who_has_it() {
         let taken_over = Mate::TakenOver { own: c, by: b };
         let its_own = Mate::Open(c);
         for mate in [taken_over, its_own] {
-            let set = bench.datapath.placing.set_mate(SHARE, NODES[2], mate);
+            let set = bench
+                .datapath
+                .requests
+                .placing
+                .set_mate(SHARE, NODES[2], mate);
             set.expect("room");
             let at = if mate == its_own { c } else { b };
             let (mut told, mut sent) = (0, 0);
@@ -572,7 +576,7 @@ fn whose_it_is_outlives_an_agent() {
     on_ring(|bench, v6| {
         give_to_c(bench, v6);
         let [b, c] = [Host::B, Host::C].map(|host| host.mac(Network::Data));
-        let table = &bench.datapath.placing;
+        let table = &bench.datapath.requests.placing;
         let taken_over = Mate::TakenOver { own: c, by: b };
         table.set_mate(SHARE, NODES[2], taken_over).expect("room");
         table

@@ -42,7 +42,7 @@ fn a_question_without_an_answer_is_reported_and_taken_back() {
                 (SHARE, NODES[1], 1)
             );
             assert_eq!(question.flow, flow_id(PORT, v6));
-            let kept = bench.datapath.questions.get(&question);
+            let kept = bench.datapath.requests.questions.get(&question);
             let kept = kept.expect("it can be read").expect("it is kept");
             assert!(!kept.by_way);
             let refusal = kept.answer(mac(Host::A), false);
@@ -67,14 +67,14 @@ fn a_question_that_was_accepted_is_let_go() {
         let question = unanswered(bench);
         // Reminders go on while it is open.
         assert_eq!(unanswered(bench), question);
-        let kept = bench.datapath.questions.get(&question);
+        let kept = bench.datapath.requests.questions.get(&question);
         let kept = kept.expect("it can be read").expect("it is kept");
         let yes = kept.answer(mac(Host::A), true);
         let (verdict, reasons) = bench.pass_marked(Hook::Tap, MARK_SETTLED, &yes);
         assert_eq!(verdict, NEXT, "{reasons:?}");
         assert!(reasons.iter().any(|it| it == "accepted"), "{reasons:?}");
         let later = Unanswered::new(SHARE, question.flow, 2);
-        let kept = bench.datapath.questions.get(&later);
+        let kept = bench.datapath.requests.questions.get(&later);
         assert_eq!(kept.expect("it can be read"), None, "another number");
     });
 }

@@ -51,6 +51,7 @@ pub(crate) fn steer(bench: &Bench, steering: Steering) {
     };
     bench
         .datapath
+        .requests
         .steering
         .set(SHARE, steering)
         .expect("there is room");
@@ -215,7 +216,12 @@ fn who_is_not_loaded_keeps_what_comes() {
             at: now() - Duration::from_secs(1),
             ..loaded
         };
-        bench.datapath.steering.set(SHARE, stale).expect("room");
+        bench
+            .datapath
+            .requests
+            .steering
+            .set(SHARE, stale)
+            .expect("room");
         bench.expect(Hook::Tap, "stale", &syn(10, false), NEXT, "syn");
         steer(bench, loaded);
         // b's word is half a second old some time.
@@ -248,7 +254,7 @@ fn a_server_that_nobody_listens_at_passes_on_at_once() {
         bench.expect(Hook::Tap, "somebody", &syn(8, false), NEXT, "syn");
         // That one is silent: it may have answered, and be heard again.
         let mac = Host::B.mac(Network::Data);
-        let table = &bench.datapath.placing;
+        let table = &bench.datapath.requests.placing;
         table
             .set_mate(SHARE, NODES[1], Mate::Closed(mac))
             .expect("room");

@@ -37,7 +37,7 @@ pub(crate) fn mac(host: Host) -> MacAddr {
 
 /// This node is number 0, and b, number 1, has what begins with its name.
 pub(crate) fn place(bench: &Bench, mate: Mate) {
-    let table = &bench.datapath.placing;
+    let table = &bench.datapath.requests.placing;
     let rule = PlacingRule {
         host: None,
         path: RulePath::Prefix("/b/".into()),
@@ -342,6 +342,7 @@ fn nobody_else_answers() {
         bench.expect(Hook::Tap, "the client", &forged, DROP, "slip_refused");
         bench
             .datapath
+            .requests
             .placing
             .set_mate(SHARE, NODES[2], Mate::Open(mac(Host::C)))
             .expect("there is room");

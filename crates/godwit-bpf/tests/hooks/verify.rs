@@ -18,7 +18,7 @@ fn verify_all(bench: &Bench, masks: &[&str]) {
         part: u32::MAX,
         masks: masks.iter().map(|&mask| mask.to_owned()).collect(),
     };
-    let set = bench.datapath.outputs.verify(SHARE, &how);
+    let set = bench.datapath.twins.outputs.verify(SHARE, &how);
     set.expect("the map can be written");
 }
 
@@ -46,7 +46,7 @@ fn say_pieces(bench: &Bench, port: u16, output: &[u8], lengths: &[usize]) -> Vec
 
 fn sums(bench: &Bench, port: u16) -> Vec<OutputSum> {
     let mut found = Vec::new();
-    let scanned = bench.datapath.outputs.for_each(|output| {
+    let scanned = bench.datapath.twins.outputs.for_each(|output| {
         if output.key.client.port == port {
             found.extend(output.sums());
         }
@@ -158,7 +158,7 @@ fn a_share_is_chosen() {
             part: u32::MAX / 4,
             masks: Vec::new(),
         };
-        let set = |how| bench.datapath.outputs.verify(SHARE, how);
+        let set = |how| bench.datapath.twins.outputs.verify(SHARE, how);
         set(&how).expect("the map can be written");
         let chosen = |port| !say(bench, port, b"something", &[9]).is_empty();
         let count = (1..=200).filter(|port| chosen(*port)).count();
@@ -216,7 +216,7 @@ fn what_it_costs() {
                     part,
                     masks: masks.iter().map(|&mask| mask.to_owned()).collect(),
                 };
-                let set = bench.datapath.outputs.verify(SHARE, &how);
+                let set = bench.datapath.twins.outputs.verify(SHARE, &how);
                 set.expect("the map can be written");
                 bench.connect(port, false);
                 let frames: Vec<_> = (0..FRAMES)

@@ -114,7 +114,7 @@ fn probe(kind: u8, count: u32, key: Option<TagKey>) -> Vec<u8> {
 fn a_forged_probe_is_none() {
     on_bench(|bench| {
         open_place(bench);
-        let table = &bench.datapath.placing;
+        let table = &bench.datapath.requests.placing;
         let put = |frame: &[u8]| {
             let trial = bench.datapath.try_frame(Hook::Tap, bench.ifindex, frame);
             trial.expect("the kernel runs it")
@@ -206,7 +206,7 @@ fn to_b(mut frame: Vec<u8>) -> Vec<u8> {
 #[test]
 fn a_forged_answer_to_a_canary_is_none() {
     on_bench(|bench| {
-        let table = &bench.datapath.canaries;
+        let table = &bench.datapath.twins.canaries;
         bench.play(Role::Owner);
         trust(bench, true);
         for (v6, slot) in [(false, 5), (true, 6)] {
@@ -255,7 +255,7 @@ fn a_forged_answer_to_a_canary_is_none() {
 fn a_forged_canary_is_not_answered() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let known = bench.datapath.canaries.know_peer(mac(Host::B));
+        let known = bench.datapath.twins.canaries.know_peer(mac(Host::B));
         known.expect("there is room");
         for v6 in [false, true] {
             trust(bench, true);

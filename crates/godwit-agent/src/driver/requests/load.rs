@@ -132,7 +132,12 @@ impl Loads {
                 margin: service.policy.margin,
                 program: service.program,
             };
-            if let Err(error) = ground.datapath.steering.set(service.share, steering) {
+            if let Err(error) = ground
+                .datapath
+                .requests
+                .steering
+                .set(service.share, steering)
+            {
                 tracing::error!(error = %error, "where connections begin can't be written");
             }
             let Some(address) = service.addresses.first() else {

@@ -271,7 +271,11 @@ impl Placing {
         }
         let peers = (0..).map(PeerId).zip(ground.node.peer_status()).collect();
         let macs = self.all_macs();
-        let link = (&ground.voice.frames, &ground.datapath.placing, tagging);
+        let link = (
+            &ground.voice.frames,
+            &ground.datapath.requests.placing,
+            tagging,
+        );
         self.paths.prove((ground.voice.mac, &macs), link, now);
         let shares = &ground.shares;
         let owns = |share| {
@@ -279,7 +283,7 @@ impl Placing {
             share.is_some_and(|share| share.entry.role == Role::Owner)
         };
         let mac = |peer| shares.mac(peer);
-        let written = self.refresh(&peers, (mac, owns), &ground.datapath.placing);
+        let written = self.refresh(&peers, (mac, owns), &ground.datapath.requests.placing);
         if let Err(error) = written {
             self.again = now.saturating_add(PAUSE);
             tracing::error!(error = %error, "where requests are served best can't be written");

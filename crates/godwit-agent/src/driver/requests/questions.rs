@@ -70,7 +70,7 @@ impl Questions {
         let Some(question) = self.take(peer, flow, number) else {
             return;
         };
-        let kept = match ground.datapath.questions.get(&question) {
+        let kept = match ground.datapath.requests.questions.get(&question) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
             Err(error) => {

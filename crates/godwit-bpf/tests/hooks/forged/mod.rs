@@ -120,7 +120,7 @@ impl At {
                 ask(bench, v6);
             }
         }
-        let canaries = &bench.datapath.canaries;
+        let canaries = &bench.datapath.twins.canaries;
         canaries.know_peer(mac(Host::B)).expect("there is room");
     }
 }

@@ -46,7 +46,7 @@ impl<'a> Talk<'a> {
     fn begin(bench: &'a Bench, port: u16, v6: bool, seed: u64) -> Self {
         place(bench, Known::Open(mac(Host::B)));
         let c = Known::Open(mac(Host::C));
-        let set = bench.datapath.placing.set_mate(SHARE, NODES[2], c);
+        let set = bench.datapath.requests.placing.set_mate(SHARE, NODES[2], c);
         set.expect("there is room");
         bench.connect(port, v6);
         Self {
