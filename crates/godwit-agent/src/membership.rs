@@ -85,8 +85,8 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         moves_within: config.service_share(service).filter(|_| service.moves()),
         server_lost_hold: config.server_lost_hold(service),
         policy: FlowPolicy {
-            wait_for_lagging: service.on_lag == OnLag::Wait,
-            report_divergence: service.on_divergence == OnDivergence::Report,
+            wait_for_lagging: service.lag.on_lag == OnLag::Wait,
+            report_divergence: service.divergence.on_divergence == OnDivergence::Report,
         },
         flap_limit: config.flap_limit(),
         failback: (service.failback == Failback::Auto).then_some(service.failback_after),

@@ -180,12 +180,12 @@ mod tests {
     #[test]
     fn a_server_may_look_into_processes_only_where_it_is_told_to() {
         let mut config = Pair::new().a.clone();
-        config.services[0].unread = Unread::Move;
+        config.services[0].handoff.unread = Unread::Move;
         config.services[0].addresses[0].set_port(8080);
         assert_eq!(needed(&config, true), SERVER, "its connections have twins");
         config.services[0].standby = Standby::None;
         assert_eq!(needed(&config, true), [SERVER, PROCESSES].concat());
-        config.services[0].unread = Unread::Stay;
+        config.services[0].handoff.unread = Unread::Stay;
         assert_eq!(needed(&config, true), SERVER);
     }
 

@@ -233,7 +233,7 @@ fn check_support(
         };
         return Err(source.error(place.standby, problem));
     }
-    if service.unread == Unread::Move && !service.moves() {
+    if service.handoff.unread == Unread::Move && !service.moves() {
         let problem = Problem::UnreadWithTwins {
             section: place.title.clone(),
             standby: standby.as_str(),

@@ -72,13 +72,13 @@ fn text(config: &Config) -> String {
             service.primary,
             service.backups,
             service.on_process_exit,
-            service.on_lag,
-            service.leash,
-            service.lag_limit,
-            service.on_divergence,
-            service.divergence_limit,
-            service.verify,
-            service.mask,
+            service.lag.on_lag,
+            service.lag.leash,
+            service.lag.lag_limit,
+            service.divergence.on_divergence,
+            service.divergence.divergence_limit,
+            service.divergence.verify,
+            service.divergence.mask,
             service.failback,
             service.failback_after,
             service.reprotect,
@@ -92,7 +92,7 @@ fn text(config: &Config) -> String {
 /// Versions that do not know these have them as they are by default.
 fn later_keys(service: &ServiceConfig, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
     if service.moves_unread() {
-        line(format_args!("unread {}", service.unread));
+        line(format_args!("unread {}", service.handoff.unread));
     }
     if service.is_fronted() {
         line(format_args!("front {}", service.front));
@@ -106,7 +106,10 @@ fn later_keys(service: &ServiceConfig, line: &mut impl FnMut(std::fmt::Arguments
         let loads = (policy.redirect, policy.margin, policy.connections);
         line(format_args!("policy {loads:?} {:?}", policy.program));
     }
-    if service.moves() && service.forward_idle != FORWARD_IDLE {
-        line(format_args!("forward_idle {:?}", service.forward_idle));
+    if service.moves() && service.handoff.forward_idle != FORWARD_IDLE {
+        line(format_args!(
+            "forward_idle {:?}",
+            service.handoff.forward_idle
+        ));
     }
 }

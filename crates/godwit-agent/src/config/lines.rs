@@ -113,25 +113,33 @@ impl Lines {
         self.add(section, "front", service.front);
         self.add(section, "standby", service.standby);
         self.add(section, "snapshots", service.snapshots);
-        self.add(section, "unread", service.unread);
+        self.add(section, "unread", service.handoff.unread);
         self.add(section, "tap", service.tap);
         self.add(section, "gate", service.gate);
         self.add(section, "on_process_exit", service.on_process_exit);
-        self.add(section, "on_lag", service.on_lag);
-        self.add(section, "leash", show_bytes(Bytes(service.leash.into())));
-        self.time(section, "lag_limit", service.lag_limit);
-        let on_divergence = format!("{:?}", service.on_divergence).to_lowercase();
+        self.add(section, "on_lag", service.lag.on_lag);
+        self.add(
+            section,
+            "leash",
+            show_bytes(Bytes(service.lag.leash.into())),
+        );
+        self.time(section, "lag_limit", service.lag.lag_limit);
+        let on_divergence = format!("{:?}", service.divergence.on_divergence).to_lowercase();
         self.add(section, "on_divergence", on_divergence);
-        self.time(section, "divergence_limit", service.divergence_limit);
-        self.add(section, "verify", service.verify.to_string());
-        self.add(section, "mask", service.mask.join(", "));
+        self.time(
+            section,
+            "divergence_limit",
+            service.divergence.divergence_limit,
+        );
+        self.add(section, "verify", service.divergence.verify.to_string());
+        self.add(section, "mask", service.divergence.mask.join(", "));
         let failback = format!("{:?}", service.failback).to_lowercase();
         self.add(section, "failback", failback);
         self.time(section, "failback_after", service.failback_after);
         self.add(section, "reprotect", service.reprotect);
         let cap = Bytes(service.reprotect_cap.into());
         self.add(section, "reprotect_cap", show_bytes(cap));
-        self.time(section, "forward_idle", service.forward_idle);
+        self.time(section, "forward_idle", service.handoff.forward_idle);
         for (number, rule) in (1..).zip(&service.rules) {
             self.add(section, &format!("rule {number}"), rule);
         }

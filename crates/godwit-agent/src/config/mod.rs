@@ -47,7 +47,7 @@ pub use plain::{InterfaceName, Seed};
 pub use policy::{PolicyConfig, ProgramConfig};
 pub use rule::RuleConfig;
 pub use sections::DEFAULT_RUN_DIR;
-pub use service::ServiceConfig;
+pub use service::{DivergenceConfig, HandoffConfig, LagConfig, ServiceConfig};
 pub use units::Fraction;
 
 use crate::files;

@@ -57,11 +57,8 @@ pub struct ServiceConfig {
     pub standby: Standby,
     /// With `standby = "snapshot"`: when the standby gets them.
     pub snapshots: Snapshots,
-    /// Without twins: what becomes of connections that nobody has read from.
-    pub unread: Unread,
-    /// Without twins: how long the client of a connection that was handed over may be
-    /// silent before it is asked whether there is still one to forward for.
-    pub forward_idle: Duration,
+    /// Without twins: how connections go to other servers.
+    pub handoff: HandoffConfig,
     /// How the standby sees the client's segments.
     pub tap: Tap,
     /// What the client may be told that it has delivered.
@@ -73,20 +70,10 @@ pub struct ServiceConfig {
     pub backups: Vec<NodeName>,
     /// What happens when the owner's server process dies.
     pub on_process_exit: OnProcessExit,
-    /// What happens to a flow whose twin is too far behind.
-    pub on_lag: OnLag,
-    /// How far a twin may be behind before the owner is slowed, in bytes.
-    pub leash: u32,
-    /// The longest that an acknowledgement may be held back.
-    pub lag_limit: Duration,
-    /// What happens to a flow whose twin says something else.
-    pub on_divergence: OnDivergence,
-    /// How long a twin may have said less or more than its owner.
-    pub divergence_limit: Duration,
-    /// How much of the output is compared byte for byte.
-    pub verify: Fraction,
-    /// Headers whose values may differ.
-    pub mask: Vec<String>,
+    /// How far twins may be behind.
+    pub lag: LagConfig,
+    /// How far twins may say something else.
+    pub divergence: DivergenceConfig,
     /// Whether a returning primary becomes the owner again by itself.
     pub failback: Failback,
     /// How long it must have been in sync for that.
@@ -99,6 +86,40 @@ pub struct ServiceConfig {
     pub rules: Vec<RuleConfig>,
     /// Where connections begin, if that is to be looked at.
     pub policy: Option<PolicyConfig>,
+}
+
+/// How connections of a service without twins go to other servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoffConfig {
+    /// What becomes of those that nobody has read from.
+    pub unread: Unread,
+    /// How long the client of one that was handed over may be silent before it is asked
+    /// whether there is still one to forward for.
+    pub forward_idle: Duration,
+}
+
+/// How far twins of a service may be behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LagConfig {
+    /// What happens to a flow whose twin is too far behind.
+    pub on_lag: OnLag,
+    /// How far a twin may be behind before the owner is slowed, in bytes.
+    pub leash: u32,
+    /// The longest that an acknowledgement may be held back.
+    pub lag_limit: Duration,
+}
+
+/// How far twins of a service may say something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DivergenceConfig {
+    /// What happens to a flow whose twin does.
+    pub on_divergence: OnDivergence,
+    /// How long a twin may have said less or more than its owner.
+    pub divergence_limit: Duration,
+    /// How much of the output is compared byte for byte.
+    pub verify: Fraction,
+    /// Headers whose values may differ.
+    pub mask: Vec<String>,
 }
 
 impl ServiceConfig {
@@ -185,7 +206,7 @@ impl ServiceConfig {
 
     /// Whether connections of servers that know nothing of Godwit go, too.
     pub const fn moves_unread(&self) -> bool {
-        match self.unread {
+        match self.handoff.unread {
             Unread::Move => self.moves(),
             Unread::Stay => false,
         }
@@ -215,7 +236,7 @@ impl ServiceConfig {
         if self.is_kept() {
             KEPT_LEASH
         } else {
-            self.leash
+            self.lag.leash
         }
     }
 
@@ -260,11 +281,11 @@ impl ServiceConfig {
         let verify = if self.is_kept() {
             Fraction::from_percent(0)
         } else {
-            self.verify
+            self.divergence.verify
         };
         Verification {
             part: verify.of_2_32(),
-            masks: self.mask.clone(),
+            masks: self.divergence.mask.clone(),
         }
     }
 
@@ -299,6 +320,16 @@ fn leash(section: &mut Section<'_>) -> Result<u32, ConfigError> {
     Ok(u32::try_from(leash.value.0).expect("ranged() allows at most 1 GiB"))
 }
 
+fn lag_limit(section: &mut Section<'_>) -> Result<Duration, ConfigError> {
+    let limit = section.ranged(
+        "lag_limit",
+        LAG_LIMIT,
+        Duration::from_millis(1)..Duration::from_secs(60),
+        show_duration,
+    )?;
+    Ok(limit.value)
+}
+
 pub(super) fn read(
     mut section: Section<'_>,
 ) -> Result<(ServiceConfig, ServicePlaces), ConfigError> {
@@ -315,12 +346,7 @@ pub(super) fn read(
         at: section.at(),
     });
     let leash = leash(&mut section)?;
-    let lag_limit = section.ranged(
-        "lag_limit",
-        LAG_LIMIT,
-        Duration::from_millis(1)..Duration::from_secs(60),
-        show_duration,
-    )?;
+    let lag_limit = lag_limit(&mut section)?;
     let (failback, failback_after) = read_failback(&mut section)?;
     let (rules, rule_places) = read_rules(&mut section)?;
     let (policy, policy_at) = read_policy(&mut section)?.unzip();
@@ -331,20 +357,26 @@ pub(super) fn read(
         front: front.value,
         standby: standby.value,
         snapshots: keyword(&mut section, "snapshots", Snapshots::Lazy)?.value,
-        unread: keyword(&mut section, "unread", Unread::Stay)?.value,
-        forward_idle: forward_idle(&mut section)?,
+        handoff: HandoffConfig {
+            unread: keyword(&mut section, "unread", Unread::Stay)?.value,
+            forward_idle: forward_idle(&mut section)?,
+        },
         tap: tap.value,
         gate: keyword(&mut section, "gate", Gate::Ack)?.value,
         primary: primary.value,
         backups: backups.value.iter().map(|item| item.value).collect(),
         on_process_exit: keyword(&mut section, "on_process_exit", OnProcessExit::Takeover)?.value,
-        on_lag: keyword(&mut section, "on_lag", OnLag::Demote)?.value,
-        leash,
-        lag_limit: lag_limit.value,
-        on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
-        divergence_limit: divergence_limit(&mut section)?,
-        verify: verify.map_or(VERIFY, |item| item.value),
-        mask: read_mask(&mut section)?,
+        lag: LagConfig {
+            on_lag: keyword(&mut section, "on_lag", OnLag::Demote)?.value,
+            leash,
+            lag_limit,
+        },
+        divergence: DivergenceConfig {
+            on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
+            divergence_limit: divergence_limit(&mut section)?,
+            verify: verify.map_or(VERIFY, |item| item.value),
+            mask: read_mask(&mut section)?,
+        },
         failback: failback.value,
         failback_after,
         reprotect: keyword(&mut section, "reprotect", Reprotect::Connection)?.value,

@@ -85,7 +85,7 @@ fn the_documented_example_is_read() {
     let [service] = config.services.as_slice() else {
         panic!("one service");
     };
-    assert_eq!(service.leash, 4 << 20);
+    assert_eq!(service.lag.leash, 4 << 20);
     assert_eq!(service.addresses[1].to_string(), "[2001:db8::100]:80");
     assert_eq!(config.own_peer().data.to_string(), "10.9.0.11");
     let others: Vec<_> = config.others().map(|peer| peer.name.as_str()).collect();
@@ -131,7 +131,12 @@ fn masks_are_a_few_names_of_headers() {
     let with = |mask: &str| parse(&GOOD.replace("[\"Date\"]", mask));
     let many = with(r#"["Date", "ETag", "X-Request-Id", "Via"]"#).expect("four");
     assert_eq!(many.services[0].verification().masks.len(), 4);
-    assert!(with("[]").expect("none").services[0].mask.is_empty());
+    assert!(
+        with("[]").expect("none").services[0]
+            .divergence
+            .mask
+            .is_empty()
+    );
     for bad in [
         r#"["a", "b", "c", "d", "e"]"#,
         r#"["Date:"]"#,
@@ -462,7 +467,10 @@ fn how_long_is_forwarded_for_the_silent_is_common() {
     );
     let moves = GOOD.replace("standby = \"shadow\"", "standby = \"none\"");
     let config = quick(&moves).expect("valid");
-    assert_eq!(config.services[0].forward_idle, Duration::from_secs(1));
+    assert_eq!(
+        config.services[0].handoff.forward_idle,
+        Duration::from_secs(1)
+    );
     assert_ne!(config.digest, parse(&moves).expect("valid").digest);
     parse(&GOOD.replace("\"1m\"", "\"999ms\"")).expect_err("too short");
 }
@@ -482,7 +490,7 @@ fn a_service_with_eager_snapshots_has_one_share_and_a_standby() {
     assert!(web.is_kept() && !web.moves());
     assert_eq!(web.gate_in_force(), Gate::Ack);
     assert_eq!(web.verification().part, 0);
-    assert!(web.leash_in_force() > web.leash);
+    assert!(web.leash_in_force() > web.lag.leash);
     assert!(config.server_lost_hold(web) > Duration::ZERO);
     let lazy = parse(&eager.replace("\"eager\"", "\"lazy\"")).expect("valid");
     assert_ne!(config.digest, lazy.digest, "both nodes must know");

@@ -24,7 +24,7 @@ pub(super) fn compare(ground: &mut Ground, comparisons: &mut Comparisons, now: M
     let limits = |id: ShareId| -> Option<Duration> {
         let shadow = shares.get(id)?.entry.role == Role::Shadow;
         let (_, service) = config.shares().find(|(share, _)| *share == id)?;
-        shadow.then_some(service.divergence_limit)
+        shadow.then_some(service.divergence.divergence_limit)
     };
     let look = |flow, said| look(datapath, flow, said);
     for (share, flow, reason) in comparisons.judge(look, limits, now) {

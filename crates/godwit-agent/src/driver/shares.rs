@@ -115,7 +115,7 @@ impl Shares {
                 peer_mac: MacAddr::ZERO,
                 group: service.group(),
                 leash: left.map_or(leash, |left| left.leash.min(leash)),
-                lag_limit: service.lag_limit,
+                lag_limit: service.lag.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
                 takeovers: left.map_or(0, |left| left.takeovers),
                 turn: left.map_or(0, |left| left.turn),

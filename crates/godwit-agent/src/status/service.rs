@@ -124,7 +124,7 @@ impl ServiceReport {
             watched: false,
             is_ring: config.is_ring(),
             has_standby: config.has_standby(),
-            leash_bytes: config.leash,
+            leash_bytes: config.lag.leash,
             asks: None,
             load: None,
             protected: flows.protected,

@@ -179,7 +179,7 @@ fn idle(config: &Config) -> BTreeMap<Endpoint, Duration> {
     let moving = config.own_shares().filter(|(_, service)| service.moves());
     let ends = moving.flat_map(|(_, service)| {
         let ends = service.addresses.iter().copied();
-        ends.map(|at| (Endpoint::from(at), service.forward_idle))
+        ends.map(|at| (Endpoint::from(at), service.handoff.forward_idle))
     });
     ends.collect()
 }
