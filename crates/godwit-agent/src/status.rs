@@ -18,7 +18,7 @@ use crate::facts::FactReport;
 use crate::logging;
 
 pub use peer::{NoLinkReport, PeerReport};
-pub use service::{ServiceReport, TakeoverReport};
+pub use service::{Ownership, ServiceReport, TakeoverReport};
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.status/1";
@@ -120,12 +120,12 @@ impl Status {
             peers.any(|peer| peer.name == *name && peer.liveness == "alive")
         };
         for service in &mut self.services {
-            let heard = match service.state.as_str() {
-                "owner" => service.in_sync.iter().all(alive),
-                "shadow" => service.owner.as_ref().is_some_and(alive),
+            let heard = match service.ownership.state.as_str() {
+                "owner" => service.ownership.in_sync.iter().all(alive),
+                "shadow" => service.ownership.owner.as_ref().is_some_and(alive),
                 _ => false,
             };
-            service.watched = heard && !service.in_sync.is_empty();
+            service.watched = heard && !service.ownership.in_sync.is_empty();
         }
         let facts: Vec<_> = self.facts.iter().filter_map(FactReport::warning).collect();
         self.warnings.extend(facts);
@@ -138,10 +138,11 @@ impl Status {
     fn leave_refused_sets(&mut self) {
         let is_refused = |it: &&PeerReport| it.no_link.as_ref().is_some_and(|it| it.refused);
         let refused: Vec<_> = self.peers.iter().filter(is_refused).collect();
-        for service in self.services.iter_mut().filter(|it| it.state == "shadow") {
-            let owner = service.owner.as_deref();
+        let known = self.services.iter_mut().map(|it| &mut it.ownership);
+        for known in known.filter(|it| it.state == "shadow") {
+            let owner = known.owner.as_deref();
             if refused.iter().any(|it| Some(it.name.as_str()) == owner) {
-                service.in_sync.retain(|name| *name != self.node);
+                known.in_sync.retain(|name| *name != self.node);
             }
         }
     }
@@ -201,7 +202,10 @@ impl Status {
 
     fn conclusions_of(&self, service: &ServiceReport) -> Vec<String> {
         let mut warnings = Vec::new();
-        if service.state == "owner" && service.has_standby && service.in_sync.is_empty() {
+        if service.ownership.state == "owner"
+            && service.has_standby
+            && service.ownership.in_sync.is_empty()
+        {
             warnings.push(format!("service {} has no standby in sync", service.name));
         } else if service.is_unwatched() {
             // After a start: the peer's heartbeats count once it is linked.
@@ -215,14 +219,14 @@ impl Status {
         if !service.not_listening.is_empty() {
             warnings.push(service.missing_listener());
         }
-        if service.state == "starting" && self.uptime_ms > STARTS_FOR_MS {
+        if service.ownership.state == "starting" && self.uptime_ms > STARTS_FOR_MS {
             warnings.push(format!(
                 "service {} has no owner: it begins when a majority of the voters has it in \
                  their files, and the node that has other services of its address",
                 service.name
             ));
         }
-        if service.state == "standby" && service.owner.is_none() {
+        if service.ownership.state == "standby" && service.ownership.owner.is_none() {
             warnings.push(format!(
                 "service {} has no owner: the last one was detached, and nobody takes over",
                 service.name
@@ -237,7 +241,8 @@ impl Status {
         let mut warnings = Vec::new();
         for (at, one) in self.services.iter().enumerate() {
             for other in self.services.iter().skip(at + 1) {
-                let (Some(owner), Some(elsewhere)) = (&one.owner, &other.owner) else {
+                let (Some(owner), Some(elsewhere)) = (&one.ownership.owner, &other.ownership.owner)
+                else {
                     continue;
                 };
                 let ips = one.ips();
@@ -301,12 +306,10 @@ mod tests {
                 unprotected,
                 ..FlowCounts::default()
             };
-            let (_, warnings) = said("alive", service.clone());
+            let mut alone = service.clone();
+            alone.ownership.in_sync.clear();
+            let (_, warnings) = said("alive", service);
             assert_eq!(!warnings.is_empty(), is_said, "{warnings:?}");
-            let alone = ServiceReport {
-                in_sync: Vec::new(),
-                ..service
-            };
             let (_, warnings) = said("alive", alone);
             assert!(warnings[0].contains("no standby in sync"), "{warnings:?}");
         }
@@ -352,12 +355,12 @@ mod tests {
                 is_ring,
                 ..report("shadow", &["a"])
             };
-            let other = ServiceReport {
+            let mut other = ServiceReport {
                 name: "mail".into(),
                 addresses: vec!["[2001:db8::1]:25".into(), "10.0.0.100:25".into()],
-                owner: Some(owner.to_owned()),
                 ..one.clone()
             };
+            other.ownership.owner = Some(owner.to_owned());
             let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
             status.services.extend([one, other]);
             status.split_addresses()
@@ -415,12 +418,12 @@ mod tests {
                 let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
                 let peer = peer("alive", false);
                 status.peers = vec![peer.with_absence(Some(reason.into()))];
-                let owner = Some(owner.to_owned());
-                let service = report(state, &["a"]);
-                status.services = vec![ServiceReport { owner, ..service }];
+                let mut service = report(state, &["a"]);
+                service.ownership.owner = Some(owner.to_owned());
+                status.services = vec![service];
                 status.conclude();
                 assert_eq!(
-                    status.services[0].in_sync.is_empty(),
+                    status.services[0].ownership.in_sync.is_empty(),
                     is_dropped,
                     "{reason:?}"
                 );

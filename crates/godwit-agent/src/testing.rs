@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::input::{Input, Inputs};
-use crate::status::ServiceReport;
+use crate::status::{Ownership, ServiceReport};
 
 /// Long enough for a loaded machine, short enough to notice a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -186,12 +186,14 @@ pub(crate) fn service_report(state: &str, in_sync: &[&str]) -> ServiceReport {
         addresses: Vec::new(),
         primary: "a".into(),
         backups: vec!["b".into()],
-        state: state.into(),
-        role: state.into(),
-        owner: (state != "standby").then(|| "b".into()),
-        epoch: "1.1".into(),
-        generation: 1,
-        in_sync: in_sync.iter().map(|name| (*name).to_owned()).collect(),
+        ownership: Ownership {
+            state: state.into(),
+            role: state.into(),
+            owner: (state != "standby").then(|| "b".into()),
+            epoch: "1.1".into(),
+            generation: 1,
+            in_sync: in_sync.iter().map(|name| (*name).to_owned()).collect(),
+        },
         not_listening: Vec::new(),
         gate: "ack".into(),
         watched: false,

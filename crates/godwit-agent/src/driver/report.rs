@@ -115,8 +115,8 @@ impl Driver {
             let mut report =
                 ServiceReport::new(&self.ground.config, config, &share, FlowCounts::default());
             if let Some(peer) = self.unresolved(share.id) {
-                report.in_sync.clear();
-                report.generation = 0;
+                report.ownership.in_sync.clear();
+                report.ownership.generation = 0;
                 status.warnings.push(format!(
                     "service {}: peer {} does not answer for {} on the service interface, \
                      so nothing is protected",

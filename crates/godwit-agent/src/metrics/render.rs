@@ -137,7 +137,7 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
         }
         let label = RoleLabel {
             service: service.clone(),
-            role: report.role.clone(),
+            role: report.ownership.role.clone(),
         };
         roles.get_or_create(&label).set(1);
         let label = ServiceLabel {
@@ -145,7 +145,7 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
         };
         standbys
             .get_or_create(&label)
-            .set(signed(report.in_sync.len() as u64));
+            .set(signed(report.ownership.in_sync.len() as u64));
         takeovers.get_or_create(&label).inc_by(report.takeovers);
         for (reason, count) in &report.resets {
             let label = ResetLabel {

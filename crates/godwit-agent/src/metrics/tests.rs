@@ -7,7 +7,7 @@ use super::*;
 use crate::directed::{BackendReport, DirectedReport, DirectorReport};
 use crate::flows::{FlowCounts, FlowStateName};
 use crate::input::{Input, Query};
-use crate::status::{PeerReport, ServiceReport, Status};
+use crate::status::{Ownership, PeerReport, ServiceReport, Status};
 use crate::testing::Pair;
 
 /// A node that owns one service and has a silent peer.
@@ -22,12 +22,14 @@ fn status(pair: &Pair) -> Status {
         addresses: vec!["10.9.0.100:80".into()],
         primary: "a".into(),
         backups: vec!["b".into()],
-        state: "owner".into(),
-        role: "owner".into(),
-        owner: Some("a".into()),
-        epoch: "5.1".into(),
-        generation: 1,
-        in_sync: vec!["b".into()],
+        ownership: Ownership {
+            state: "owner".into(),
+            role: "owner".into(),
+            owner: Some("a".into()),
+            epoch: "5.1".into(),
+            generation: 1,
+            in_sync: vec!["b".into()],
+        },
         not_listening: Vec::new(),
         gate: "ack".into(),
         is_ring: false,

@@ -58,7 +58,7 @@ pub(super) fn endings(running: &Config, next: &Config, status: &Status) -> Vec<S
     let owned = shared(running, next).filter_map(|(service, _)| {
         let report = report(status, service)?;
         let count = report.flows.total;
-        (report.role == "owner" && count > 0).then(|| {
+        (report.ownership.role == "owner" && count > 0).then(|| {
             let name = &service.name;
             format!(
                 "service \"{name}\": this node owns it with {count} connections, and does not \
@@ -72,7 +72,7 @@ pub(super) fn endings(running: &Config, next: &Config, status: &Status) -> Vec<S
 
 /// Who owns it, as this node knows or has voted for.
 fn owner<'a>(status: &'a Status, service: &ServiceConfig) -> Option<&'a str> {
-    let known = report(status, service).and_then(|it| it.owner.as_deref());
+    let known = report(status, service).and_then(|it| it.ownership.owner.as_deref());
     let voted = || status.leases.get(service.name.as_str());
     known.or_else(|| voted().map(String::as_str))
 }
@@ -150,7 +150,7 @@ mod tests {
         let (running, next) = (pair("a", "b"), pair("a", "bb"));
         let mut status = hearing(&running, "b", "alive");
         let mut report = service_report("owner", &["b"]);
-        report.owner = Some("a".into());
+        report.ownership.owner = Some("a".into());
         status.services.push(report);
         assert_eq!(in_the_way(&running, &next, &status), None);
     }

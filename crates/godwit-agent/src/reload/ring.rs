@@ -27,7 +27,7 @@ pub(super) fn in_the_way(running: &Config, next: &Config, status: &Status) -> Op
             return None;
         }
         let report = report(status, share)?;
-        let owner = report.owner.as_deref()?;
+        let owner = report.ownership.owner.as_deref()?;
         let is_here = owner == own.as_str() && report.flows.total > 0;
         let (who, otherwise) = if home == own && owner != own.as_str() {
             (format!("{owner} has the connections of this node"), "")
@@ -59,7 +59,7 @@ pub(super) fn endings(running: &Config, next: &Config, status: &Status) -> Vec<S
     let counted = leaving.filter_map(|(share, service, _)| {
         let report = report(status, share)?;
         let count = report.flows.total;
-        (report.role == "owner" && count > 0).then(|| {
+        (report.ownership.role == "owner" && count > 0).then(|| {
             let name = service.name;
             format!(
                 "service \"{name}\": {count} connections are here, and those that are left when \
@@ -132,9 +132,9 @@ mod tests {
             let share = service.share_of(home);
             let mut report = service_report("owner", &[]);
             report.share = share.0;
-            report.owner = Some((*owner).to_owned());
+            report.ownership.owner = Some((*owner).to_owned());
             let is_here = *owner == config.node.name.as_str();
-            report.role = if is_here { "owner" } else { "shadow" }.to_owned();
+            report.ownership.role = if is_here { "owner" } else { "shadow" }.to_owned();
             report.flows.total = 7;
             status.services.push(report);
         }

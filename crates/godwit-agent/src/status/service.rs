@@ -27,18 +27,9 @@ pub struct ServiceReport {
     pub primary: String,
     /// The nodes that take over.
     pub backups: Vec<String>,
-    /// `starting`, `standby`, `shadow`, `owner` or `quitting`.
-    pub state: String,
-    /// What the data path does: `none`, `owner` or `shadow`.
-    pub role: String,
-    /// Who owns it, as far as this node knows.
-    pub owner: Option<String>,
-    /// The owner's epoch, `incarnation.counter`.
-    pub epoch: String,
-    /// The generation of the standby in sync; 0 if there is none.
-    pub generation: u32,
-    /// The standbys that hold all that clients were told.
-    pub in_sync: Vec<String>,
+    /// Who owns it, and who may.
+    #[serde(flatten)]
+    pub ownership: Ownership,
     /// The addresses at which nothing listens on this node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_listening: Vec<String>,
@@ -77,6 +68,23 @@ pub struct ServiceReport {
     pub resets: BTreeMap<String, u64>,
 }
 
+/// Who owns a share, and who may, as a node knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ownership {
+    /// `starting`, `standby`, `shadow`, `owner` or `quitting`.
+    pub state: String,
+    /// What the data path does: `none`, `owner` or `shadow`.
+    pub role: String,
+    /// Who owns it, as far as this node knows.
+    pub owner: Option<String>,
+    /// The owner's epoch, `incarnation.counter`.
+    pub epoch: String,
+    /// The generation of the standby in sync; 0 if there is none.
+    pub generation: u32,
+    /// The standbys that hold all that clients were told.
+    pub in_sync: Vec<String>,
+}
+
 /// How one takeover went, as this node can know it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TakeoverReport {
@@ -113,12 +121,14 @@ impl ServiceReport {
             addresses: config.addresses.iter().map(ToString::to_string).collect(),
             primary: primary.to_string(),
             backups: names(&backups),
-            state: status.state.as_str().into(),
-            role: status.role.as_str().into(),
-            owner: status.owner.map(|owner| owner.to_string()),
-            epoch: status.epoch.to_string(),
-            generation: status.generation.0,
-            in_sync: names(&status.in_sync),
+            ownership: Ownership {
+                state: status.state.as_str().into(),
+                role: status.role.as_str().into(),
+                owner: status.owner.map(|owner| owner.to_string()),
+                epoch: status.epoch.to_string(),
+                generation: status.generation.0,
+                in_sync: names(&status.in_sync),
+            },
             not_listening: Vec::new(),
             gate: config.gate_in_force().as_str().into(),
             watched: false,
@@ -140,14 +150,16 @@ impl ServiceReport {
     pub(crate) fn survivors(&self, share: ShareView<'_>, node: &str) -> u64 {
         match share.role {
             Role::Owner if !share.no_quorum => self.flows.protected,
-            Role::Shadow if self.in_sync.iter().any(|name| name == node) => self.flows.ready,
+            Role::Shadow if self.ownership.in_sync.iter().any(|name| name == node) => {
+                self.flows.ready
+            }
             Role::Owner | Role::Shadow | Role::None => 0,
         }
     }
 
     /// In sync with a side that is not heard.
     pub(super) fn is_unwatched(&self) -> bool {
-        !self.in_sync.is_empty() && !self.watched
+        !self.ownership.in_sync.is_empty() && !self.watched
     }
 
     /// As the owner: a standby is in sync, and most connections are not protected.
@@ -158,14 +170,14 @@ impl ServiceReport {
             ..
         } = self.flows;
         let few = unprotected >= FEW && unprotected > protected;
-        let owns = self.state == "owner" && !self.in_sync.is_empty();
+        let owns = self.ownership.state == "owner" && !self.ownership.in_sync.is_empty();
         (owns && few).then(|| {
             format!(
                 "service {}: {unprotected} of {} connections are not protected, although {} is \
                  in sync: `godwit flows` says why, and `godwit status` there what is wrong",
                 self.name,
                 unprotected + protected,
-                self.in_sync.join(", ")
+                self.ownership.in_sync.join(", ")
             )
         })
     }
@@ -180,7 +192,7 @@ impl ServiceReport {
     /// What follows from the addresses at which nothing listens.
     pub(super) fn missing_listener(&self) -> String {
         let addresses = self.not_listening.join(", ");
-        let follows = match self.state.as_str() {
+        let follows = match self.ownership.state.as_str() {
             "owner" => "clients are refused there",
             _ => "this node does not stand by",
         };
@@ -188,5 +200,42 @@ impl ServiceReport {
             "service {}: nothing listens at {addresses} on this node, so {follows}",
             self.name
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_str, to_string};
+
+    use super::*;
+    use crate::testing::service_report;
+
+    /// Programs read `godwit status --json`: its fields have one level, whatever this code
+    /// makes of them.
+    #[test]
+    fn a_service_has_its_fields_side_by_side() {
+        let mut report = service_report("owner", &["b"]);
+        report.not_listening = vec!["10.0.0.100:80".into()];
+        (report.asks, report.load) = (Some(vec!["b".into()]), Some(3));
+        // What the file says is not in it.
+        report.has_standby = false;
+        let text = to_string(&report).expect("it has only texts and numbers");
+        let flows = to_string(&report.flows).expect("they are numbers");
+        let said = format!(
+            "{{\"name\":\"web\",\"share\":0,\"addresses\":[],\"primary\":\"a\",\
+             \"backups\":[\"b\"],\"state\":\"owner\",\"role\":\"owner\",\"owner\":\"b\",\
+             \"epoch\":\"1.1\",\"generation\":1,\"in_sync\":[\"b\"],\
+             \"not_listening\":[\"10.0.0.100:80\"],\"gate\":\"ack\",\"watched\":false,\
+             \"leash_bytes\":0,\"asks\":[\"b\"],\"load\":3,\"flows\":{flows},\
+             \"protected\":0,\"takeovers\":0,\"last_takeover\":null,\"resets\":{{}}}}"
+        );
+        assert_eq!(text, said);
+        let read: ServiceReport = from_str(&text).expect("it is what was written");
+        assert_eq!(read, report);
+        // What an agent of another version says in addition is passed over.
+        let mut more: Value = from_str(&text).expect("it is JSON");
+        more["later"] = Value::Bool(true);
+        let read: ServiceReport = from_str(&more.to_string()).expect("it is no fault");
+        assert_eq!(read.ownership, report.ownership);
     }
 }

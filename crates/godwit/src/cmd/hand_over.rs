@@ -214,12 +214,16 @@ fn drain(client: &mut Client, node: Option<&str>, force: bool) -> Result<DrainRe
         report.refused.push(Refusal::because("other_node", other));
         return Ok(report);
     }
-    for service in status.services.iter().filter(|it| it.role == "owner") {
+    for service in status
+        .services
+        .iter()
+        .filter(|it| it.ownership.role == "owner")
+    {
         let gone = |moved: &MoveReport| moved.services.contains(&service.name);
         if report.moved.iter().any(gone) {
             continue;
         }
-        let Some(to) = service.in_sync.first() else {
+        let Some(to) = service.ownership.in_sync.first() else {
             let sentence = format!(
                 "service {} has no standby in sync, so it stays here",
                 service.name

@@ -114,13 +114,13 @@ fn services(services: &[ServiceReport]) -> String {
     ]);
     for service in services {
         let none = || "-".to_owned();
-        let in_sync = Some(service.in_sync.join(",")).filter(|names| !names.is_empty());
+        let in_sync = Some(service.ownership.in_sync.join(",")).filter(|names| !names.is_empty());
         table.row([
             service.name.clone(),
             service.addresses.join(","),
-            service.state.clone(),
-            service.owner.clone().unwrap_or_else(none),
-            service.epoch.clone(),
+            service.ownership.state.clone(),
+            service.ownership.owner.clone().unwrap_or_else(none),
+            service.ownership.epoch.clone(),
             in_sync.unwrap_or_else(none),
             service.flows.total.to_string(),
             service.protected.to_string(),
