@@ -91,9 +91,9 @@ impl ShareSide {
     pub(super) fn note_absence(&mut self, now: MonoTime) {
         let owns = self.machine.state() == State::Owner;
         if !owns || !self.server.is_gone() {
-            self.absence.absence = None;
-        } else if self.absence.absence.is_none() {
-            self.absence.absence = Some(Absence::new(self.absence.since, now));
+            self.server.tenancy.absence = None;
+        } else if self.server.tenancy.absence.is_none() {
+            self.server.tenancy.absence = Some(Absence::new(self.server.tenancy.since, now));
         }
     }
 
@@ -105,7 +105,8 @@ impl ShareSide {
         };
         let anyone = self.in_sync.members().any(ready);
         let absence = self
-            .absence
+            .server
+            .tenancy
             .absence
             .filter(|_| anyone && self.may_hand_over())?;
         Some(absence.due)
@@ -116,7 +117,7 @@ impl ShareSide {
     fn may_hand_over(&self) -> bool {
         self.machine.state() == State::Owner
             && self.server.hands_over()
-            && matches!(self.moving, Moving::No)
+            && matches!(self.moves.moving, Moving::No)
     }
 
     /// As the owner: asks for the move when it is due.
@@ -129,7 +130,7 @@ impl ShareSide {
         }
         let mut members = self.in_sync.members();
         let peer = members.find(|peer| context.is_ready(*peer));
-        let (Some(peer), Some(absence)) = (peer, &mut self.absence.absence) else {
+        let (Some(peer), Some(absence)) = (peer, &mut self.server.tenancy.absence) else {
             return;
         };
         let force = absence.try_again(context.now);

@@ -1,6 +1,11 @@
 //! Which of a peer's claims are news. Heartbeats and messages overtake each other.
 
+use std::collections::BTreeMap;
+
 use godwit_wire::{Epoch, Role};
+
+use crate::share::COLD_START;
+use crate::{MonoTime, PeerId};
 
 /// What a peer said last of the share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +31,58 @@ impl Known {
     pub(super) fn is_denied_by(self, next: Self) -> bool {
         let same = (next.incarnation, next.epoch) == (self.incarnation, self.epoch);
         same && self.role == Role::Owner && next.role != Role::Owner
+    }
+}
+
+/// What peers have said of a share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Claims {
+    said: BTreeMap<PeerId, Known>,
+    /// Since when peers that owned say that they do not, under no other epoch.
+    denied: BTreeMap<PeerId, MonoTime>,
+}
+
+impl Claims {
+    /// What a peer said last.
+    pub(super) fn of(&self, peer: PeerId) -> Option<Known> {
+        self.said.get(&peer).copied()
+    }
+
+    /// Takes a claim down, if it is news.
+    pub(super) fn take(
+        &mut self,
+        peer: PeerId,
+        known: Known,
+        is_leased: bool,
+        now: MonoTime,
+    ) -> bool {
+        let is_news = self.is_news(peer, known, is_leased, now);
+        if is_news {
+            self.said.insert(peer, known);
+        }
+        is_news
+    }
+
+    /// Whether a peer's claim may follow what it has said before. An owner that has lost its
+    /// lease to nobody may wait for us, as for a node that its address is at: in the end it
+    /// is believed.
+    fn is_news(&mut self, peer: PeerId, known: Known, is_leased: bool, now: MonoTime) -> bool {
+        let before = self.said.get(&peer);
+        let Some(before) = before.filter(|before| !before.allows(known)) else {
+            self.denied.remove(&peer);
+            return true;
+        };
+        if !is_leased || !before.is_denied_by(known) {
+            return false;
+        }
+        let since = *self.denied.entry(peer).or_insert(now);
+        now.since(since) >= COLD_START
+    }
+
+    /// A peer's agent was started anew.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.said.remove(&peer);
+        self.denied.remove(&peer);
     }
 }
 

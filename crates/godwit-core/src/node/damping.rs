@@ -111,7 +111,7 @@ impl ShareSide {
     pub(super) fn hold_off(&mut self, peer: PeerId, pause: Duration, context: &mut Context<'_>) {
         let hold = self.damping.note(context.now);
         let until = context.now.saturating_add(hold.unwrap_or(pause));
-        self.rejoin_after = self.rejoin_after.max(until);
+        self.standbys.rejoin_after = self.standbys.rejoin_after.max(until);
         if let Some(hold) = hold {
             self.damping.held_until = Some(until);
             let news = ShareNews::StandbyHeldOff {

@@ -24,16 +24,18 @@ impl ShareSide {
         if self.machine.state() != State::Owner || self.in_sync.generation().is_none() {
             return;
         }
-        let room = MAX_UNSENT.saturating_sub(self.unsent_output.len());
-        self.unsent_output.extend(entries.iter().take(room));
+        let room = MAX_UNSENT.saturating_sub(self.flows.unsent_output.len());
+        self.flows.unsent_output.extend(entries.iter().take(room));
     }
 
     pub(super) fn send_output(&mut self, context: &mut Context<'_>) {
         let members: Vec<_> = self.in_sync.members().collect();
-        if self.unsent_output.is_empty() || !members.iter().all(|peer| context.is_linked(*peer)) {
+        if self.flows.unsent_output.is_empty()
+            || !members.iter().all(|peer| context.is_linked(*peer))
+        {
             return;
         }
-        let unsent = std::mem::take(&mut self.unsent_output);
+        let unsent = std::mem::take(&mut self.flows.unsent_output);
         for peer in members {
             for entries in unsent.chunks(MAX_DIGEST_ENTRIES) {
                 let output = Message::Output {
@@ -70,7 +72,7 @@ impl ShareSide {
         let State::Shadow { owner, .. } = self.machine.state() else {
             return;
         };
-        let demoted = !self.policy.report_divergence;
+        let demoted = !self.flows.policy.report_divergence;
         let news = FlowNews::Diverged { reason, demoted };
         let kind = EventKind::Flow { share, flow, news };
         context.out.tell(context.now, kind);
@@ -95,7 +97,7 @@ impl ShareSide {
     /// As the owner: a twin lags by more than `lag_limit`, and its client is to
     /// wait for it. People hear of it once per connection.
     pub(super) fn wait_for(&mut self, flow: FlowId, context: &mut Context<'_>) {
-        if self.waited_for.len() < MAX_FLOWS && self.waited_for.insert(flow) {
+        if self.flows.waited_for.len() < MAX_FLOWS && self.flows.waited_for.insert(flow) {
             let share = self.id;
             let news = FlowNews::Waiting;
             let kind = EventKind::Flow { share, flow, news };

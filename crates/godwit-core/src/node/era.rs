@@ -116,7 +116,7 @@ impl Node {
 impl ShareSide {
     /// Whether nothing of the share is under way that another life would have to begin again.
     fn is_calm(&self, now: MonoTime) -> bool {
-        let settled = matches!(self.moving, Moving::No);
+        let settled = matches!(self.moves.moving, Moving::No);
         let waits = match self.machine.state() {
             State::Owner => self.is_silent(now),
             State::Shadow { .. } => self.machine.wish().is_some(),

@@ -94,7 +94,7 @@ impl Failback {
 impl ShareSide {
     /// `peer` is in sync from now on, other than by a move.
     pub(super) fn await_failback(&mut self, peer: PeerId, now: MonoTime) {
-        if let Some(failback) = &mut self.failback
+        if let Some(failback) = &mut self.moves.failback
             && failback.primary == peer
         {
             let after = match failback.first {
@@ -110,14 +110,14 @@ impl ShareSide {
     /// `peer` has the share in its file: it says so over each new link, and in its heartbeats
     /// at least while a server listens.
     pub(super) fn note_named(&mut self, peer: PeerId) {
-        if let Some(failback) = &mut self.failback {
+        if let Some(failback) = &mut self.moves.failback {
             failback.named |= failback.primary == peer;
         }
     }
 
     /// As the owner from now on: whether the share has begun here for want of its primary.
     pub(super) fn note_begin(&mut self, change: Change, context: &Context<'_>) {
-        let Some(failback) = &mut self.failback else {
+        let Some(failback) = &mut self.moves.failback else {
             return;
         };
         let begins = matches!(change.prev, State::Starting { .. }) && failback.first != First::Had;
@@ -131,14 +131,14 @@ impl ShareSide {
 
     /// The primary, if the share has begun here for want of it.
     fn first_home(&self) -> Option<PeerId> {
-        let failback = self.failback.as_ref()?;
+        let failback = self.moves.failback.as_ref()?;
         let is_here = failback.first == First::Here && self.machine.state() == State::Owner;
         is_here.then_some(failback.primary)
     }
 
     /// What has become of a move: of the one home, if that was asked for.
     pub(super) fn note_failback(&mut self, error: Option<MoveError>) {
-        if let Some(failback) = &mut self.failback
+        if let Some(failback) = &mut self.moves.failback
             && std::mem::take(&mut failback.asked)
         {
             failback.refused = error;
@@ -148,7 +148,7 @@ impl ShareSide {
     /// Why the share is not home although it could be, and when that is tried again.
     pub(super) fn failback_status(&self, peers: &[PeerSide]) -> Option<FailbackStatus> {
         let again = self.failback_at()?;
-        let failback = self.failback.as_ref()?;
+        let failback = self.moves.failback.as_ref()?;
         let primary = peers.get(usize::from(failback.primary.0))?;
         Some(FailbackStatus {
             to: primary.name,
@@ -159,7 +159,7 @@ impl ShareSide {
 
     /// The share leaves this node, or has come to it by a move.
     pub(super) const fn forget_failback(&mut self) {
-        if let Some(failback) = &mut self.failback {
+        if let Some(failback) = &mut self.moves.failback {
             failback.due = None;
             failback.asked = false;
             failback.refused = None;
@@ -168,9 +168,9 @@ impl ShareSide {
 
     /// When the share goes home, as far as is known.
     pub(super) fn failback_at(&self) -> Option<MonoTime> {
-        let failback = self.failback.as_ref()?;
+        let failback = self.moves.failback.as_ref()?;
         let owns = self.machine.state() == State::Owner;
-        let settled = owns && matches!(self.moving, Moving::No);
+        let settled = owns && matches!(self.moves.moving, Moving::No);
         failback
             .due
             .filter(|_| settled && !failback.waits && self.in_sync.contains(failback.primary))
@@ -182,7 +182,7 @@ impl ShareSide {
         if self.failback_at().is_none_or(|due| context.now < due) {
             return;
         }
-        let Some(failback) = &mut self.failback else {
+        let Some(failback) = &mut self.moves.failback else {
             return;
         };
         let cause = match failback.first {
@@ -232,7 +232,7 @@ impl Node {
         let shares = self.shares.iter_mut();
         for share in shares.filter(|share| begun.contains(&share.id)) {
             let owns = share.machine.state() == State::Owner;
-            if let Some(failback) = share.failback.as_mut().filter(|_| owns) {
+            if let Some(failback) = share.moves.failback.as_mut().filter(|_| owns) {
                 failback.first = First::Here;
                 failback.due = Some(MonoTime::ZERO);
             }
@@ -258,7 +258,7 @@ impl Node {
             let stays = here.iter().any(|mate| mate.first_home() != Some(primary));
             let waits = here.iter().any(|mate| !mate.in_sync.contains(primary));
             let share = self.shares.iter_mut().find(|share| share.id == *id);
-            if let Some(failback) = share.and_then(|share| share.failback.as_mut()) {
+            if let Some(failback) = share.and_then(|share| share.moves.failback.as_mut()) {
                 failback.waits = waits && !stays;
                 if stays {
                     failback.first = First::Had;

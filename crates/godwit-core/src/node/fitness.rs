@@ -169,7 +169,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         // What a move decides is decided first.
-        let settled = self.moving.is_settled();
+        let settled = self.moves.moving.is_settled();
         if self.condition.is_fit() || !settled || !context.is_ready(owner.peer) {
             return;
         }
@@ -187,7 +187,7 @@ impl ShareSide {
     /// Flows that would be lost, of the share or of another of its address, are in the way;
     /// it is tried again then. They are reset after [`FORCE_AFTER`] if nobody is served here.
     pub(super) fn settle_unfit_owner(&mut self, context: &mut Context<'_>) {
-        let settled = matches!(self.moving, Moving::No);
+        let settled = matches!(self.moves.moving, Moving::No);
         if self.condition.fitness.stays {
             return self.condition.settle_down();
         }
@@ -228,7 +228,7 @@ impl ShareSide {
     ) {
         if reason == LeaveReason::Unfit {
             let again = context.now.saturating_add(REST);
-            self.rejoin_after = self.rejoin_after.max(again);
+            self.standbys.rejoin_after = self.standbys.rejoin_after.max(again);
         }
         self.lose_standby(peer, reason, context);
         if self.server.released_until.is_some() {

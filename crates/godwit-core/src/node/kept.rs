@@ -119,12 +119,16 @@ impl ShareSide {
         if self.machine.state() != State::Owner || self.in_sync.generation().is_none() {
             return false;
         }
-        if matches!(self.supervision.state(&flow), Some(Supervised::Demoted(_))) {
+        if matches!(
+            self.flows.supervision.state(&flow),
+            Some(Supervised::Demoted(_))
+        ) {
             return false;
         }
         // Before it is asked: it must not be admitted behind the question.
-        self.rejoin.handle_lost(flow, context.now);
-        self.supervision
+        self.flows.rejoin.handle_lost(flow, context.now);
+        self.flows
+            .supervision
             .handle_report(flow, Report::CommitFailed, context.now);
         true
     }

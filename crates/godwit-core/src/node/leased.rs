@@ -212,7 +212,7 @@ impl ShareSide {
             return;
         };
         let over = view.expires.saturating_add(lease.grace(failed)) <= now;
-        let expected = self.moving.is_expected() && !failed;
+        let expected = self.moves.moving.is_expected() && !failed;
         let reluctant = !self.condition.takes_lost() && !failed;
         if view.released && (!self.server.may_claim(now) || expected || reluctant) {
             // Its owner takes it back, or says in a moment that it is handed over.
@@ -238,7 +238,7 @@ impl ShareSide {
         };
         let (wish, now) = (self.machine.wish(), context.now);
         let stay = self.stay_to_be(context);
-        let kept = self.moving.kept_epoch();
+        let kept = self.moves.moving.kept_epoch();
         let forgotten = self.forgotten(view, context);
         let holder = self.owner().map(|owner| context.peer_name(owner.peer));
         let Some(lease) = &mut self.lease else {

@@ -48,6 +48,7 @@ mod era;
 mod event;
 mod failback;
 mod fitness;
+mod flows;
 mod handoff;
 mod homes;
 mod input;

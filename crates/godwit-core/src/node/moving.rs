@@ -147,7 +147,7 @@ impl ShareSide {
         match self.may_move(to, context) {
             Ok(peer) => {
                 let generation = self.in_sync.generation();
-                self.moving = Moving::Asked(Asked {
+                self.moves.moving = Moving::Asked(Asked {
                     to: peer,
                     generation,
                     force,
@@ -168,7 +168,7 @@ impl ShareSide {
     }
 
     fn may_move(&self, to: NodeName, context: &Context<'_>) -> Result<PeerId, MoveError> {
-        match (self.machine.state(), self.moving) {
+        match (self.machine.state(), self.moves.moving) {
             (_, Moving::Asked(_) | Moving::Released(_) | Moving::Followed(_)) => {
                 return Err(MoveError::AlreadyMoving);
             }
@@ -213,7 +213,7 @@ impl ShareSide {
         step: MoveStep,
         context: &mut Context<'_>,
     ) {
-        let Moving::Asked(asked) = &mut self.moving else {
+        let Moving::Asked(asked) = &mut self.moves.moving else {
             return;
         };
         if asked.to != peer || asked.generation != generation {
@@ -230,7 +230,7 @@ impl ShareSide {
     }
 
     fn look(&mut self, context: &mut Context<'_>) {
-        if let Moving::Asked(asked) = &mut self.moving {
+        if let Moving::Asked(asked) = &mut self.moves.moving {
             asked.look_at = None;
             let (share, peer) = (self.id, asked.to);
             context
@@ -241,7 +241,7 @@ impl ShareSide {
 
     /// What [`MoveAction::CheckFlows`] has found.
     pub(super) fn handle_flow_check(&mut self, check: FlowCheck, context: &mut Context<'_>) {
-        let Moving::Asked(asked) = &mut self.moving else {
+        let Moving::Asked(asked) = &mut self.moves.moving else {
             return;
         };
         let Some(successor) = asked.successor else {
@@ -264,7 +264,7 @@ impl ShareSide {
 
     /// The point of no return.
     fn let_share_go(&mut self, successor: Epoch, context: &mut Context<'_>) {
-        let Moving::Asked(asked) = self.moving else {
+        let Moving::Asked(asked) = self.moves.moving else {
             return;
         };
         let Some(asked) = self.still_possible(asked, context) else {
@@ -275,11 +275,11 @@ impl ShareSide {
             epoch: successor,
         };
         let from_epoch = self.machine.epoch();
-        self.moving = Moving::Released(Released {
+        self.moves.moving = Moving::Released(Released {
             to: asked.to,
             from_epoch,
         });
-        self.forced = asked.force;
+        self.moves.forced = asked.force;
         self.machine.handle_released(owner, asked.generation);
     }
 
@@ -289,11 +289,11 @@ impl ShareSide {
     pub(super) fn hand_over(&mut self, context: &mut Context<'_>) {
         self.in_sync.clear();
         self.forget_failback();
-        self.forget_flows();
-        self.requests.clear();
+        self.flows.clear();
+        self.standbys.requests.clear();
         self.stop_schedules();
         self.asked = true;
-        if std::mem::take(&mut self.forced) {
+        if std::mem::take(&mut self.moves.forced) {
             context
                 .out
                 .act(Action::Move(self.id, MoveAction::ResetUnprotected));
@@ -327,7 +327,7 @@ impl ShareSide {
     }
 
     fn call_off(&mut self, error: MoveError, context: &mut Context<'_>) {
-        self.moving = Moving::No;
+        self.moves.moving = Moving::No;
         self.answer(Err(error), context);
     }
 
@@ -344,24 +344,24 @@ impl ShareSide {
     }
 
     pub(super) fn settle_move(&mut self, context: &mut Context<'_>) {
-        if let Moving::Asked(asked) = self.moving {
+        if let Moving::Asked(asked) = self.moves.moving {
             self.still_possible(asked, context);
         }
     }
 
     pub(super) fn handle_move_timeout(&mut self, context: &mut Context<'_>) {
-        if let Moving::Incoming(incoming) = &mut self.moving
+        if let Moving::Incoming(incoming) = &mut self.moves.moving
             && incoming.until.is_some_and(|until| until <= context.now)
         {
             incoming.until = None;
         }
-        if let Moving::Followed(followed) = self.moving
+        if let Moving::Followed(followed) = self.moves.moving
             && followed.until <= context.now
         {
             self.call_off(MoveError::TargetSilent, context);
             self.retire_without_server(context);
         }
-        let Moving::Asked(asked) = self.moving else {
+        let Moving::Asked(asked) = self.moves.moving else {
             return;
         };
         if asked.look_at.is_some_and(|at| at <= context.now) {
@@ -392,7 +392,7 @@ impl ShareSide {
             MoveStep::Refused { reason }
         } else {
             let successor = self.machine.next_epoch();
-            self.moving = Moving::Incoming(Incoming {
+            self.moves.moving = Moving::Incoming(Incoming {
                 from: owner.peer,
                 generation,
                 successor,
@@ -413,7 +413,7 @@ impl ShareSide {
 
     /// As the owner that was: the new one refuses after all.
     pub(super) fn handle_late_refusal(&mut self, owner: Ownership) {
-        if let Moving::Released(released) = self.moving
+        if let Moving::Released(released) = self.moves.moving
             && released.to == owner.peer
         {
             self.machine.handle_move_refused();
@@ -427,7 +427,7 @@ impl ShareSide {
         claim: ShareClaim,
         context: &mut Context<'_>,
     ) -> bool {
-        match self.moving {
+        match self.moves.moving {
             Moving::Released(released) if released.to == peer => {
                 self.see_successor(peer, claim, context);
                 true
@@ -449,12 +449,12 @@ impl ShareSide {
     }
 
     fn see_successor(&mut self, peer: PeerId, claim: ShareClaim, context: &mut Context<'_>) {
-        let Moving::Released(released) = self.moving else {
+        let Moving::Released(released) = self.moves.moving else {
             return;
         };
         match claim.role {
             Role::Owner if claim.epoch > released.from_epoch => {
-                self.moving = Moving::Followed(Followed {
+                self.moves.moving = Moving::Followed(Followed {
                     to: peer,
                     until: context.now.saturating_add(PATIENCE),
                 });
@@ -488,10 +488,10 @@ impl ShareSide {
 
     /// As the owner that was: with the new one the generation goes on that we hold.
     pub(super) fn handle_stay_goes_on(&mut self, owner: Ownership, context: &mut Context<'_>) {
-        if let Moving::Followed(followed) = self.moving
+        if let Moving::Followed(followed) = self.moves.moving
             && followed.to == owner.peer
         {
-            self.moving = Moving::No;
+            self.moves.moving = Moving::No;
             self.answer(Ok(context.peer_name(owner.peer)), context);
             self.retire_without_server(context);
         }
@@ -515,7 +515,7 @@ impl ShareSide {
         let proposes = |lease: &ShareLease| lease.proposer.is_proposing();
         match refusal {
             None => {
-                self.moving = Moving::Incoming(Incoming {
+                self.moves.moving = Moving::Incoming(Incoming {
                     taking: true,
                     ..incoming
                 });
@@ -524,7 +524,7 @@ impl ShareSide {
                 }
             }
             Some(reason) => {
-                self.moving = Moving::No;
+                self.moves.moving = Moving::No;
                 let step = MoveStep::Refused { reason };
                 let Incoming {
                     from,
@@ -541,7 +541,7 @@ impl ShareSide {
     pub(super) fn take_over_stay(&mut self, owner: Ownership, generation: Generation) {
         self.in_sync.raise(generation);
         self.in_sync.join(owner.peer, generation);
-        self.resuming = true;
+        self.moves.resuming = true;
     }
 
     /// Who is in sync with this node from the moment that it owns.
@@ -564,7 +564,7 @@ impl ShareSide {
 
     /// A role has changed: which move that puts an end to.
     pub(super) fn end_move(&mut self, change: Change, context: &mut Context<'_>) {
-        match (self.moving, change.state) {
+        match (self.moves.moving, change.state) {
             (Moving::Released(_), State::Shadow { .. }) | (Moving::No, _) => {}
             (Moving::Followed(_), _)
                 if matches!(change.reason, Reason::Admitted | Reason::Dismissed) =>
@@ -574,7 +574,7 @@ impl ShareSide {
             (Moving::Released(_) | Moving::Followed(_) | Moving::Asked(_), _) => {
                 self.call_off(MoveError::Interrupted, context);
             }
-            (Moving::Incoming(_), _) => self.moving = Moving::No,
+            (Moving::Incoming(_), _) => self.moves.moving = Moving::No,
         }
     }
 

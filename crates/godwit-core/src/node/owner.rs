@@ -37,8 +37,8 @@ impl ShareSide {
             | State::Shadow { .. }
             | State::Quitting => {
                 self.in_sync.clear();
-                self.forget_flows();
-                self.requests.clear();
+                self.flows.clear();
+                self.standbys.requests.clear();
                 self.note_begin(change, context);
                 match change.prev {
                     State::Shadow { owner, generation } if change.reason == Reason::Moved => {
@@ -119,7 +119,7 @@ impl ShareSide {
                 self.id,
                 ShareAction::ReleaseGate { generation },
             ));
-            self.forget_flows();
+            self.flows.clear();
         }
         self.tell_left(peer, generation, reason, context);
         let news = ShareNews::StandbyLeft {
@@ -135,7 +135,7 @@ impl ShareSide {
     /// would lack what the client says meanwhile. So that begins later.
     pub(super) fn let_mirrored_pass(&mut self, now: MonoTime) {
         let gone = now.saturating_add(self.egress_residence + TRANSIT);
-        self.rejoin_after = self.rejoin_after.max(gone);
+        self.standbys.rejoin_after = self.standbys.rejoin_after.max(gone);
     }
 
     /// Tells a standby that its generation is over, and when it may come back.
@@ -176,15 +176,6 @@ impl ShareSide {
         self.leave_all(LeaveReason::OwnerLeft, context);
     }
 
-    /// The generation is over that supervision and digests were about.
-    pub(super) fn forget_flows(&mut self) {
-        self.supervision.clear();
-        self.rejoin.clear();
-        self.untold.clear();
-        self.unsent_output.clear();
-        self.waited_for.clear();
-    }
-
     /// A standby says what it holds: see `settle_in_sync`.
     pub(super) fn hear_ask(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
         if !self.has_member(peer) {
@@ -196,9 +187,9 @@ impl ShareSide {
         }
         self.answer_shunned(peer, context);
         let confirms = self.in_sync.offered(peer) == Some(held);
-        let waits = self.requests.insert(peer, held).is_some();
+        let waits = self.standbys.requests.insert(peer, held).is_some();
         if !waits && !confirms && !self.in_sync.contains(peer) {
-            self.proofs.doubt(peer);
+            self.standbys.proofs.doubt(peer);
         }
     }
 
@@ -207,22 +198,22 @@ impl ShareSide {
         self.dismiss_former(context);
         self.part_with_shunned(context);
         self.settle_rejoin(context);
-        while let Some(order) = self.supervision.poll_order() {
+        while let Some(order) = self.flows.supervision.poll_order() {
             self.carry_out(order, context);
         }
         self.send_digest(context);
         self.send_output(context);
-        for (peer, held) in self.requests.clone() {
+        for (peer, held) in self.standbys.requests.clone() {
             let leaving = self
                 .lease
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(peer));
             let proved = self.has_proved(peer, context.peers);
-            let due = self.rejoin_after <= context.now
+            let due = self.standbys.rejoin_after <= context.now
                 && self.former().next().is_none()
                 && !self.shuns(peer, context.peers);
             if context.is_ready(peer) && due && !leaving && proved {
-                self.requests.remove(&peer);
+                self.standbys.requests.remove(&peer);
                 self.admit(peer, held, context);
             }
         }
@@ -260,8 +251,8 @@ impl ShareSide {
                 && self.has_proved(*peer, peers)
         };
         let is_free = self.machine.state() == State::Owner && self.former().next().is_none();
-        let waits = is_free && self.requests.keys().any(ready);
-        waits.then_some(self.rejoin_after)
+        let waits = is_free && self.standbys.requests.keys().any(ready);
+        waits.then_some(self.standbys.rejoin_after)
     }
 
     fn admit(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
@@ -272,7 +263,7 @@ impl ShareSide {
             }
             self.lose_standby(peer, LeaveReason::StandbyRestarted, context);
             // A majority has to know first, and the tap to run dry.
-            self.requests.insert(peer, held);
+            self.standbys.requests.insert(peer, held);
             return;
         }
         if self.in_sync.offered(peer) == Some(held) {
@@ -298,9 +289,9 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         self.in_sync.join(peer, generation);
-        *self.proofs.births() = Births::default();
+        *self.standbys.proofs.births() = Births::default();
         self.await_failback(peer, context.now);
-        self.forget_flows();
+        self.flows.clear();
         self.write_share(context.out);
         let news = ShareNews::StandbyJoined {
             peer: context.peer_name(peer),
@@ -316,31 +307,34 @@ impl ShareSide {
         let report = match event.kind {
             FlowEventKind::Unconfirmed => Report::Unconfirmed,
             FlowEventKind::NotConfirmed => {
-                self.proofs.births().note_failed(context.now);
+                self.standbys.proofs.births().note_failed(context.now);
                 Report::NotConfirmed
             }
-            FlowEventKind::Stalled if self.policy.wait_for_lagging => {
+            FlowEventKind::Stalled if self.flows.policy.wait_for_lagging => {
                 return self.wait_for(event.flow, context);
             }
             FlowEventKind::Stalled => Report::Stalled,
             FlowEventKind::Ended | FlowEventKind::Left => {
-                self.waited_for.remove(&event.flow);
-                self.rejoin.handle_ended(event.flow);
+                self.flows.waited_for.remove(&event.flow);
+                self.flows.rejoin.handle_ended(event.flow);
                 Report::Ended
             }
             FlowEventKind::Confirmed => Report::Confirmed,
-            FlowEventKind::Rejoined => return self.rejoin.handle_twin(event.flow, context.now),
-            FlowEventKind::Whole => return self.rejoin.handle_whole(event.flow, context.now),
+            FlowEventKind::Rejoined => {
+                return self.flows.rejoin.handle_twin(event.flow, context.now);
+            }
+            FlowEventKind::Whole => return self.flows.rejoin.handle_whole(event.flow, context.now),
             // Only a shadow's data path has twins.
             FlowEventKind::TwinClosed | FlowEventKind::MaterialiseFailed => return,
         };
-        self.supervision
+        self.flows
+            .supervision
             .handle_report(event.flow, report, context.now);
     }
 
     /// The end of each flow under supervision, as the data path would report it.
     pub(super) fn supervised_flows(&self) -> impl Iterator<Item = FlowEvent> + '_ {
-        self.supervision.flows().map(|flow| FlowEvent {
+        self.flows.supervision.flows().map(|flow| FlowEvent {
             share: self.id,
             flow,
             generation: self.in_sync.generation(),
@@ -358,9 +352,10 @@ impl ShareSide {
         if self.machine.state() != State::Owner || self.in_sync.generation().is_none() {
             return;
         }
-        self.untold
+        self.flows
+            .untold
             .extend(changes.iter().map(|entry| (entry.flow, *entry)));
-        if self.untold.len() > MAX_FLOWS {
+        if self.flows.untold.len() > MAX_FLOWS {
             self.leave_all(LeaveReason::SupervisionOverflow, context);
         }
     }
@@ -368,10 +363,12 @@ impl ShareSide {
     fn send_digest(&mut self, context: &mut Context<'_>) {
         let members: Vec<_> = self.in_sync.members().collect();
         let linked = members.iter().all(|peer| context.is_linked(*peer));
-        if self.untold.is_empty() || !linked {
+        if self.flows.untold.is_empty() || !linked {
             return;
         }
-        let changes: Vec<_> = std::mem::take(&mut self.untold).into_values().collect();
+        let changes: Vec<_> = std::mem::take(&mut self.flows.untold)
+            .into_values()
+            .collect();
         for peer in members {
             for entries in changes.chunks(MAX_DIGEST_ENTRIES) {
                 let digest = Message::Digest {
@@ -395,11 +392,11 @@ impl ShareSide {
             }
             Order::AskDemotion(flow, reason) => {
                 // A word that admits its new twin would come behind this one, and undo it.
-                self.rejoin.handle_lost(flow, context.now);
+                self.flows.rejoin.handle_lost(flow, context.now);
                 self.ask_demotion(flow, reason, context);
             }
             Order::Ungate(flow, reason) => {
-                self.rejoin.handle_lost(flow, context.now);
+                self.flows.rejoin.handle_lost(flow, context.now);
                 context
                     .out
                     .act(Action::Flow(share, FlowAction::Ungate { flow, reason }));

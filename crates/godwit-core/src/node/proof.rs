@@ -170,13 +170,18 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         let owns = self.machine.state() == State::Owner;
-        if !owns || path >= self.proofs.paths || !self.has_member(peer) {
+        if !owns || path >= self.standbys.proofs.paths || !self.has_member(peer) {
             return;
         }
         if !context.is_ready(peer) {
-            return self.proofs.forget(peer);
+            return self.standbys.proofs.forget(peer);
         }
-        let record = self.proofs.records.entry((peer, path)).or_default();
+        let record = self
+            .standbys
+            .proofs
+            .records
+            .entry((peer, path))
+            .or_default();
         record.note(proof);
         let failed = record.failure.filter(|_| record.missed >= MISSES);
         if let (Some(reason), true) = (failed, self.in_sync.contains(peer)) {
@@ -188,18 +193,18 @@ impl ShareSide {
     pub(super) fn has_proved(&self, peer: PeerId, peers: &[PeerSide]) -> bool {
         let side = peers.get(usize::from(peer.0));
         let can = side.is_some_and(|side| side.answers_canaries);
-        !can || self.proofs.is_proved(peer)
+        !can || self.standbys.proofs.is_proved(peer)
     }
 
     /// The peers that canaries are to be sent to, in order.
     pub(super) fn to_prove(&self, peers: &[PeerSide]) -> Vec<PeerId> {
-        if self.machine.state() != State::Owner || self.proofs.paths == 0 {
+        if self.machine.state() != State::Owner || self.standbys.proofs.paths == 0 {
             return Vec::new();
         }
         let wanted = |peer: &PeerId| {
             let side = peers.get(usize::from(peer.0));
             let can = side.is_some_and(|side| side.is_ready() && side.answers_canaries);
-            can && (self.in_sync.contains(*peer) || self.requests.contains_key(peer))
+            can && (self.in_sync.contains(*peer) || self.standbys.requests.contains_key(peer))
         };
         self.members().filter(wanted).collect()
     }
@@ -208,12 +213,13 @@ impl ShareSide {
     /// be, with the reason.
     pub(super) fn unproved(&self, peers: &[PeerSide]) -> Vec<(NodeName, LeaveReason)> {
         let waiting = self
+            .standbys
             .requests
             .keys()
             .filter(|_| self.machine.state() == State::Owner);
         let failing = |peer: &PeerId| {
             let side = peers.get(usize::from(peer.0))?;
-            let failure = self.proofs.failure(*peer);
+            let failure = self.standbys.proofs.failure(*peer);
             failure
                 .filter(|_| !self.has_proved(*peer, peers))
                 .map(|it| (side.name, it))
@@ -223,7 +229,7 @@ impl ShareSide {
 
     /// As the owner: so many flows are protected.
     pub(super) fn note_protected_count(&mut self, protected: u32, context: &mut Context<'_>) {
-        let births = self.proofs.births();
+        let births = self.standbys.proofs.births();
         if protected > 0 || self.machine.state() != State::Owner {
             *births = Births::default();
         } else if births.all_fail(context.now) {

@@ -33,7 +33,10 @@ impl Node {
     pub fn handle_candidates(&mut self, share: ShareId, candidates: &[Candidate], now: MonoTime) {
         self.with_share(share, now, |share, context| {
             if share.machine.state() == State::Owner && !share.in_sync.generation().is_none() {
-                share.rejoin.handle_candidates(candidates, context.now);
+                share
+                    .flows
+                    .rejoin
+                    .handle_candidates(candidates, context.now);
             }
         });
         self.settle(now);
@@ -50,7 +53,7 @@ impl Node {
     ) {
         self.with_share(share, now, |share, context| match restore {
             Some(restore) => share.send_restore(restore, context),
-            None => share.rejoin.handle_lost(flow, context.now),
+            None => share.flows.rejoin.handle_lost(flow, context.now),
         });
         self.settle(now);
     }
@@ -59,14 +62,16 @@ impl Node {
     pub fn handle_restore_delay(&mut self, share: ShareId, flow: FlowId, delay: Duration) {
         let mut shares = self.shares.iter_mut();
         if let Some(side) = shares.find(|side| side.id == share) {
-            side.rejoin.handle_delay(flow, delay);
+            side.flows.rejoin.handle_delay(flow, delay);
         }
     }
 
     /// An outcome of [`RejoinAction::Begin`]: there is no room for what a twin begins at,
     /// and it is offered again when there is.
     pub fn handle_restore_postponed(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
-        self.with_share(share, now, |share, _| share.rejoin.handle_postponed(flow));
+        self.with_share(share, now, |share, _| {
+            share.flows.rejoin.handle_postponed(flow)
+        });
         self.settle(now);
     }
 
@@ -74,7 +79,7 @@ impl Node {
     /// `has` all before that.
     pub fn handle_log_gone(&mut self, share: ShareId, flow: FlowId, has: SeqNumber, now: MonoTime) {
         self.with_share(share, now, |share, context| {
-            share.rejoin.handle_starved(flow, has, context.now);
+            share.flows.rejoin.handle_starved(flow, has, context.now);
         });
         self.settle(now);
     }
@@ -89,7 +94,7 @@ impl Node {
         now: MonoTime,
     ) {
         self.with_share(share, now, |share, context| {
-            share.rejoin.handle_fed(flow, context.now);
+            share.flows.rejoin.handle_fed(flow, context.now);
             for peer in share.in_sync.members() {
                 let message = Message::FlowInput {
                     share: share.id,
@@ -154,12 +159,14 @@ impl ShareSide {
         let share = self.id;
         if !protected {
             // The standby would serve it, and must not.
-            self.rejoin.handle_lost(flow, context.now);
+            self.flows.rejoin.handle_lost(flow, context.now);
             let report = Report::NotConfirmed;
-            self.supervision.handle_report(flow, report, context.now);
+            self.flows
+                .supervision
+                .handle_report(flow, report, context.now);
             return;
         }
-        let Some(since) = self.rejoin.handle_protected(flow, context.now) else {
+        let Some(since) = self.flows.rejoin.handle_protected(flow, context.now) else {
             return;
         };
         let news = FlowNews::ProtectedAgain {
@@ -171,7 +178,7 @@ impl ShareSide {
 
     /// As the owner: what the machine wants done.
     pub(super) fn settle_rejoin(&mut self, context: &mut Context<'_>) {
-        while let Some(order) = self.rejoin.poll_order() {
+        while let Some(order) = self.flows.rejoin.poll_order() {
             self.carry_out_rejoin(order, context);
         }
     }
@@ -180,7 +187,7 @@ impl ShareSide {
         let (share, generation) = (self.id, self.in_sync.generation());
         match order {
             Order::Begin(flow) => {
-                self.supervision.forget(flow);
+                self.flows.supervision.forget(flow);
                 context.out.act(Action::Rejoin(
                     share,
                     RejoinAction::Begin { flow, generation },
@@ -204,7 +211,7 @@ impl ShareSide {
                 .out
                 .act(Action::Rejoin(share, RejoinAction::Protect { flow })),
             Order::GiveUp(flow) => {
-                self.proofs.births().note_failed(context.now);
+                self.standbys.proofs.births().note_failed(context.now);
                 let reason = UnprotectedReason::NotConfirmed;
                 context
                     .out
@@ -213,7 +220,8 @@ impl ShareSide {
                 self.ask_demotion(flow, reason, context);
             }
             Order::Demote(flow) => {
-                self.supervision
+                self.flows
+                    .supervision
                     .handle_report(flow, Report::NotConfirmed, context.now);
             }
         }

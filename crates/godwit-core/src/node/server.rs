@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use godwit_wire::{Generation, LeaveReason, Message, MoveRefusal};
 
+use super::absence::Tenancy;
 use super::action::{Action, ShareAction};
 use super::context::Context;
 use super::event::ShareNews;
@@ -45,16 +46,19 @@ pub(super) struct Server {
     pub(super) reopening: bool,
     /// How long that is; zero: never silent.
     hold: Duration,
+    /// As the owner: since when it owns, and nothing listens.
+    pub(super) tenancy: Tenancy,
 }
 
 impl Server {
-    pub(super) const fn new(hold: Duration) -> Self {
+    pub(super) fn new(hold: Duration) -> Self {
         Self {
             listening: Listening::All,
             died: None,
             released_until: None,
             reopening: false,
             hold,
+            tenancy: Tenancy::default(),
         }
     }
 

@@ -3,23 +3,23 @@
 //! What only an owner does is in `owner.rs`, what only a standby does in
 //! `standby.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, Message, NodeName,
-    OutputEntry, Role, ShareClaim, ShareId,
+    Epoch, Generation, GoodbyeReason, LeaveReason, Message, NodeName, Role, ShareClaim, ShareId,
 };
 
 use super::absence::Tenancy;
 use super::action::{Action, EndReason, MoveAction, ShareAction};
-use super::claims::Known;
-use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
+use super::claims::{Claims, Known};
+use super::config::{NodeConfig, Resume, ShareConfig};
 use super::context::Context;
 use super::damping::Damping;
 use super::event::ShareNews;
 use super::failback::Failback;
 use super::fitness::Condition;
+use super::flows::Flows;
 use super::handoff::Singles;
 use super::leased::{self, ShareLease};
 use super::moving::Moving;
@@ -30,10 +30,8 @@ use super::server::Server;
 use super::status::ShareStatus;
 use super::succession::Succession;
 use crate::announce::AnnounceSchedule;
-use crate::flow::Supervision;
 use crate::insync::InSyncSet;
 use crate::probe::ProbeSchedule;
-use crate::rejoin::Rejoin;
 use crate::share::{self, Ballot, Change, Claiming, Ownership, PeerClaim, ShareMachine, State};
 use crate::time::earliest;
 use crate::{MonoTime, PeerId};
@@ -47,56 +45,61 @@ pub(super) struct ShareSide {
     name: String,
     members: Vec<PeerId>,
     pub(super) machine: ShareMachine,
-    claims: BTreeMap<PeerId, Known>,
-    /// Since when peers that owned say that they do not, under no other epoch.
-    denied: BTreeMap<PeerId, MonoTime>,
-    announce: Option<AnnounceSchedule>,
-    revive: Option<ProbeSchedule>,
+    claims: Claims,
+    schedules: Schedules,
     /// When a resumed role needs to have heard the other side.
     resumed_until: Option<MonoTime>,
     /// The right to own it; `None` without fencing.
     pub(super) lease: Option<ShareLease>,
     // As the owner:
     pub(super) in_sync: InSyncSet,
-    pub(super) supervision: Supervision,
-    /// Running flows that get a new twin.
-    pub(super) rejoin: Rejoin,
-    /// Where flows stand that the standby has not been told of.
-    pub(super) untold: BTreeMap<FlowId, DigestEntry>,
-    /// What flows have said that the standby has not been told.
-    pub(super) unsent_output: Vec<OutputEntry>,
-    /// Flows whose clients wait for a twin.
-    pub(super) waited_for: BTreeSet<FlowId>,
-    pub(super) policy: FlowPolicy,
-    /// What standbys say that they hold, until it is dealt with.
-    pub(super) requests: BTreeMap<PeerId, Generation>,
-    /// What standbys have proved.
-    pub(super) proofs: Proofs,
-    /// A new generation does not begin before.
-    pub(super) rejoin_after: MonoTime,
+    pub(super) flows: Flows,
+    pub(super) standbys: Standbys,
     /// How long what this node sends may sit in its queues.
     pub(super) egress_residence: Duration,
     /// Of either part.
     pub(super) damping: Damping,
-    /// Back to the primary by itself; `None` if it does not, or this node is it.
-    pub(super) failback: Option<Failback>,
     pub(super) succession: Succession,
     // As a standby:
     pub(super) asked: bool,
     pub(super) server: Server,
-    // As the owner:
-    /// Since when it owns, and nothing listens.
-    pub(super) absence: Tenancy,
     // Of either part:
-    pub(super) moving: Moving,
-    /// Of either part.
+    pub(super) moves: Moves,
     pub(super) condition: Condition,
-    /// Of a move that begins: whether flows that can't move are to be reset.
+    /// Connections that go to other servers; `None` if they stay with the share.
+    pub(super) singles: Option<Singles>,
+}
+
+/// When an owner says again that it is there.
+#[derive(Debug, Clone)]
+struct Schedules {
+    /// On the link, by ARP and ND.
+    announce: Option<AnnounceSchedule>,
+    /// To the clients of its flows.
+    revive: Option<ProbeSchedule>,
+}
+
+/// As the owner: what there is from standbys.
+#[derive(Debug, Clone)]
+pub(super) struct Standbys {
+    /// What they say that they hold, until it is dealt with.
+    pub(super) requests: BTreeMap<PeerId, Generation>,
+    /// What they have proved.
+    pub(super) proofs: Proofs,
+    /// A new generation does not begin before.
+    pub(super) rejoin_after: MonoTime,
+}
+
+/// The moves of a share, as planned.
+#[derive(Debug, Clone)]
+pub(super) struct Moves {
+    pub(super) moving: Moving,
+    /// Of one that begins: whether flows that can't move are to be reset.
     pub(super) forced: bool,
     /// The share was handed to us, and its twins are to go on.
     pub(super) resuming: bool,
-    /// Connections that go to other servers; `None` if they stay with the share.
-    pub(super) singles: Option<Singles>,
+    /// Back to the primary by itself; `None` if it does not, or this node is it.
+    pub(super) failback: Option<Failback>,
 }
 
 impl ShareSide {
@@ -141,32 +144,31 @@ impl ShareSide {
                 None => ShareMachine::new(machine_config, now),
             },
             members,
-            claims: BTreeMap::new(),
-            denied: BTreeMap::new(),
-            announce: None,
-            revive: None,
+            claims: Claims::default(),
+            schedules: Schedules {
+                announce: None,
+                revive: None,
+            },
             resumed_until: resume.map(|_| now.saturating_add(RESUME_ALLOWANCE)),
             in_sync: InSyncSet::new(),
-            supervision: Supervision::default(),
-            rejoin: Rejoin::new(),
-            untold: BTreeMap::new(),
-            unsent_output: Vec::new(),
-            waited_for: BTreeSet::new(),
-            policy: share.policy,
-            requests: BTreeMap::new(),
-            proofs: Proofs::new(share.paths),
-            rejoin_after: now,
+            flows: Flows::new(share.policy),
+            standbys: Standbys {
+                requests: BTreeMap::new(),
+                proofs: Proofs::new(share.paths),
+                rejoin_after: now,
+            },
             egress_residence: config.lease.terms.egress_residence,
             damping: Damping::new(share.flap_limit),
-            failback: Failback::new(share, config),
             succession: Succession::default(),
             asked: false,
             server: Server::new(share.server_lost_hold),
-            absence: Tenancy::default(),
-            moving: Moving::default(),
+            moves: Moves {
+                moving: Moving::default(),
+                forced: false,
+                resuming: false,
+                failback: Failback::new(share, config),
+            },
             condition: Condition::new(),
-            forced: false,
-            resuming: false,
             singles: share.moves_within.map(Singles::new),
         };
         if let Some(from) = share.resume {
@@ -208,7 +210,7 @@ impl ShareSide {
 
     /// What a peer said last of the share.
     pub(super) fn said(&self, peer: PeerId) -> Option<Known> {
-        self.claims.get(&peer).copied()
+        self.claims.of(peer)
     }
 
     pub(super) fn has_member(&self, peer: PeerId) -> bool {
@@ -227,11 +229,11 @@ impl ShareSide {
             epoch: claim.epoch,
             role: claim.role,
         };
-        let before = self.claims.get(&peer).copied();
-        if !self.has_member(peer) || !self.is_news(peer, known, context.now) {
+        let before = self.said(peer);
+        let is_leased = self.lease.is_some();
+        if !self.has_member(peer) || !self.claims.take(peer, known, is_leased, context.now) {
             return;
         }
-        self.claims.insert(peer, known);
         if self.follow_move(peer, claim, context) {
             return;
         }
@@ -258,33 +260,16 @@ impl ShareSide {
         }
     }
 
-    /// Whether a peer's claim may follow what it has said before. An owner that has lost its
-    /// lease to nobody may wait for us, as for a node that its address is at: in the end it
-    /// is believed.
-    fn is_news(&mut self, peer: PeerId, known: Known, now: MonoTime) -> bool {
-        let before = self.claims.get(&peer);
-        let Some(before) = before.filter(|before| !before.allows(known)) else {
-            self.denied.remove(&peer);
-            return true;
-        };
-        if self.lease.is_none() || !before.is_denied_by(known) {
-            return false;
-        }
-        let since = *self.denied.entry(peer).or_insert(now);
-        now.since(since) >= share::COLD_START
-    }
-
     /// A peer's agent was started anew: its clock may have been set back.
     pub(super) fn forget_claim(&mut self, peer: PeerId) {
-        self.claims.remove(&peer);
-        self.denied.remove(&peer);
+        self.claims.forget(peer);
     }
 
     /// As the owner: an agent that begins anew may have had our addresses in the file before,
     /// and clients may have heard them there.
     pub(super) fn announce_again(&mut self, now: MonoTime) {
         if self.machine.state() == State::Owner {
-            self.announce = Some(AnnounceSchedule::new(now));
+            self.schedules.announce = Some(AnnounceSchedule::new(now));
         }
     }
 
@@ -303,7 +288,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         self.machine.handle_goodbye(peer, reason);
-        self.requests.remove(&peer);
+        self.standbys.requests.remove(&peer);
         if reason != GoodbyeReason::Restart {
             self.lose_standby(peer, LeaveReason::StandbyQuit, context);
         }
@@ -311,8 +296,8 @@ impl ShareSide {
 
     /// The link came or went: what was under way on the old one is void.
     pub(super) fn handle_link_change(&mut self, peer: PeerId) {
-        self.requests.remove(&peer);
-        self.proofs.forget(peer);
+        self.standbys.requests.remove(&peer);
+        self.standbys.proofs.forget(peer);
         self.in_sync.withdraw(peer);
         if self.owner().is_some_and(|owner| owner.peer == peer) {
             self.asked = false;
@@ -367,29 +352,31 @@ impl ShareSide {
             }
         }
         self.machine.handle_quit();
-        self.announce = None;
-        self.revive = None;
-        self.forget_flows();
+        self.schedules.announce = None;
+        self.schedules.revive = None;
+        self.flows.clear();
     }
 
     pub(super) fn poll_timeout(&self, peers: &[PeerSide]) -> Option<MonoTime> {
         earliest([
             self.machine.poll_timeout(),
-            self.supervision.poll_timeout(),
-            self.rejoin.poll_timeout(),
+            self.flows.supervision.poll_timeout(),
+            self.flows.rejoin.poll_timeout(),
             self.resumed_until,
             self.server.released_until,
-            self.announce
+            self.schedules
+                .announce
                 .as_ref()
                 .filter(|_| !self.has_lapsed())
                 .and_then(AnnounceSchedule::poll_timeout),
-            self.revive
+            self.schedules
+                .revive
                 .as_ref()
                 .filter(|_| !self.has_lapsed())
                 .and_then(ProbeSchedule::poll_timeout),
             self.next_admission(peers),
             self.absence_due(peers),
-            self.moving.poll_timeout(),
+            self.moves.moving.poll_timeout(),
             self.failback_at(),
             self.condition.poll_timeout(),
             self.handoffs_due(),
@@ -404,8 +391,8 @@ impl ShareSide {
         if let Some(lease) = &mut self.lease {
             lease.proposer.handle_timeout(context.now);
         }
-        self.supervision.handle_timeout(context.now);
-        self.rejoin.handle_timeout(context.now);
+        self.flows.supervision.handle_timeout(context.now);
+        self.flows.rejoin.handle_timeout(context.now);
         self.handle_release_timeout(context);
         self.handle_move_timeout(context);
         self.handle_handoffs_timeout(context.now);
@@ -419,11 +406,11 @@ impl ShareSide {
     pub(super) fn settle_role(&mut self, context: &mut Context<'_>) {
         while let Some(change) = self.machine.poll_change() {
             self.resumed_until = None;
-            self.proofs.clear();
+            self.standbys.proofs.clear();
             self.server.released_until = None;
             self.server.reopening = false;
             if change.state == State::Owner && change.prev.owner().is_some() {
-                self.absence = Tenancy::new(context.now);
+                self.server.tenancy = Tenancy::new(context.now);
             }
             self.note_absence(context.now);
             self.end_move(change, context);
@@ -447,7 +434,7 @@ impl ShareSide {
         if self.is_silent(context.now) {
             return;
         }
-        if let Some(schedule) = &mut self.announce
+        if let Some(schedule) = &mut self.schedules.announce
             && schedule.handle_timeout(context.now)
         {
             context.out.act_on(self.id, ShareAction::Announce);
@@ -459,10 +446,11 @@ impl ShareSide {
         if self.is_silent(context.now) {
             return;
         }
-        if std::mem::take(&mut self.resuming) {
+        if std::mem::take(&mut self.moves.resuming) {
             context.out.act(Action::Move(self.id, MoveAction::Resume));
         }
         let attempt = self
+            .schedules
             .revive
             .as_mut()
             .and_then(|schedule| schedule.handle_timeout(context.now));
@@ -575,13 +563,13 @@ impl ShareSide {
     }
 
     pub(super) fn start_schedules(&mut self, takeover: bool, now: MonoTime) {
-        self.announce = Some(AnnounceSchedule::new(now));
-        self.revive = takeover.then(|| ProbeSchedule::new(now));
+        self.schedules.announce = Some(AnnounceSchedule::new(now));
+        self.schedules.revive = takeover.then(|| ProbeSchedule::new(now));
     }
 
     pub(super) fn stop_schedules(&mut self) {
-        self.announce = None;
-        self.revive = None;
+        self.schedules.announce = None;
+        self.schedules.revive = None;
     }
 
     pub(super) fn status(&self, name: NodeName, peers: &[PeerSide]) -> ShareStatus {
@@ -608,7 +596,7 @@ impl ShareSide {
             generation,
             owner,
             in_sync,
-            supervised: self.supervision.counts(),
+            supervised: self.flows.supervision.counts(),
             lease: self.lease.as_ref().map(|lease| lease.status()),
             unproved: self.unproved(peers),
             no_quorum: state == State::Owner && self.succession.is_doubtful(),
@@ -632,8 +620,8 @@ impl ShareSide {
     /// takeover, and who is not served would wait for ever.
     fn doubt_resumed(&mut self, context: &mut Context<'_>) {
         if self.machine.state() == State::Owner && !self.members.is_empty() {
-            self.announce = Some(AnnounceSchedule::new(context.now));
-            self.revive = Some(ProbeSchedule::once(context.now));
+            self.schedules.announce = Some(AnnounceSchedule::new(context.now));
+            self.schedules.revive = Some(ProbeSchedule::once(context.now));
         }
         if let Some(owner) = self.owner()
             && !context.is_alive(owner.peer)

@@ -25,8 +25,8 @@ impl ShareSide {
                 let reason = self.why_flows_end(change, EndReason::Superseded);
                 self.end_flows(reason, context.out);
                 self.in_sync.clear();
-                self.forget_flows();
-                self.requests.clear();
+                self.flows.clear();
+                self.standbys.requests.clear();
                 self.stop_schedules();
                 self.let_mirrored_pass(context.now);
                 self.broadcast(context);
@@ -124,7 +124,7 @@ impl ShareSide {
                 generation, flow, ..
             } => {
                 if self.is_holder(peer, *generation) {
-                    self.supervision.handle_demoted(*flow);
+                    self.flows.supervision.handle_demoted(*flow);
                 }
             }
             Message::TwinClosed {
@@ -134,7 +134,7 @@ impl ShareSide {
                 ..
             } => {
                 if self.is_holder(peer, *generation) {
-                    self.supervision.handle_twin_closed(*flow, *reason);
+                    self.flows.supervision.handle_twin_closed(*flow, *reason);
                 }
             }
             Message::ServerLost { generation, .. } if self.is_holder(peer, *generation) => {
@@ -147,7 +147,7 @@ impl ShareSide {
                 generation, flow, ..
             } => {
                 if self.is_holder(peer, *generation) {
-                    self.rejoin.handle_admitted(*flow);
+                    self.flows.rejoin.handle_admitted(*flow);
                 }
             }
             Message::FlowSnapshotKept {
