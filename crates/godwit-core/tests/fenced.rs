@@ -545,13 +545,17 @@ fn of_two_servers_the_dead_one_is_powered_off_before_the_other_takes_over() {
 fn of_two_servers_one_that_can_not_be_powered_off_is_not_taken_over_from() {
     for fault in [StonithFault::CommandFailed, StonithFault::TimedOut] {
         let mut world = World::in_sync(Fencing::Stonith, 2);
-        world.switch = Err(fault);
+        world.power.switch = Err(fault);
         world.sides[A].stopped = true;
         world.run(3_500);
         assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
-        assert!((3..=4).contains(&world.switched), "{}", world.switched);
+        assert!(
+            (3..=4).contains(&world.power.switched),
+            "{}",
+            world.power.switched
+        );
         assert_eq!(world.power(B, A).1, Some(fault));
-        world.switch = Ok(());
+        world.power.switch = Ok(());
         world.run(1_500);
         assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
         assert_eq!(world.power(B, A), (Power::Off, None));
@@ -566,7 +570,7 @@ fn of_two_servers_one_that_can_not_be_powered_off_is_not_taken_over_from() {
 #[test]
 fn a_server_that_is_heard_again_is_no_longer_to_be_powered_off() {
     let mut world = World::in_sync(Fencing::Stonith, 2);
-    world.switch = Err(StonithFault::CommandFailed);
+    world.power.switch = Err(StonithFault::CommandFailed);
     world.cuts.extend([(A, B), (B, A)]);
     world.run(500);
     assert!(world.power(B, A).1.is_some());
@@ -575,9 +579,9 @@ fn a_server_that_is_heard_again_is_no_longer_to_be_powered_off() {
     assert_eq!(world.power(B, A), (Power::Unknown, None));
     assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
     assert!(world.is_in_sync(A, B));
-    let asked = world.switched;
+    let asked = world.power.switched;
     world.run(3_000);
-    assert_eq!(world.switched, asked);
+    assert_eq!(world.power.switched, asked);
 }
 
 #[test]

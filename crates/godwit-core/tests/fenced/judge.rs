@@ -76,24 +76,24 @@ impl World {
         }
         let same = before.role == Role::Owner && before.epoch == entry.epoch;
         if same && before.generation != entry.generation {
-            self.stale.insert((before.epoch, before.generation));
+            self.judged.stale.insert((before.epoch, before.generation));
         }
         if before.role == Role::Shadow {
             self.takeovers += 1;
             let stay = (before.epoch, before.generation);
-            assert!(!self.stale.contains(&stay), "{side} lacks bytes");
+            assert!(!self.judged.stale.contains(&stay), "{side} lacks bytes");
             // One that was to own after us never did: we go on where we were.
-            let mine = self.claims.get(&self.last_owner) == Some(&side);
-            let kept = mine && !self.claims.contains_key(&before.epoch);
+            let mine = self.judged.claims.get(&self.judged.last_owner) == Some(&side);
+            let kept = mine && !self.judged.claims.contains_key(&before.epoch);
             assert!(
-                kept || before.epoch == self.last_owner || self.voices > 1,
+                kept || before.epoch == self.judged.last_owner || self.voices > 1,
                 "another owned in between"
             );
         }
         if !same {
-            let claimant = *self.claims.entry(entry.epoch).or_insert(side);
+            let claimant = *self.judged.claims.entry(entry.epoch).or_insert(side);
             assert_eq!(claimant, side, "two owners under {}", entry.epoch);
-            self.last_owner = entry.epoch;
+            self.judged.last_owner = entry.epoch;
         }
     }
 

@@ -110,11 +110,7 @@ pub(crate) struct World {
     links: BTreeSet<(usize, usize)>,
     link_due: Vec<((usize, usize), u64)>,
     wire: VecDeque<(u64, usize, Parcel)>,
-    stonith: Vec<(u64, usize, usize)>,
-    /// Whether the command that powers a node off does so, or why not.
-    pub(crate) switch: Result<(), StonithFault>,
-    /// How often it was run.
-    pub(crate) switched: u32,
+    pub(crate) power: Switches,
     /// `ShareConfig::flap_limit` of agents that are started from now on.
     pub(crate) flap_limit: u32,
     /// `ShareConfig::failback` of the same.
@@ -128,12 +124,28 @@ pub(crate) struct World {
     /// What [`MoveAction::CheckFlows`] finds.
     pub(crate) flow_check: FlowCheck,
     random: u64,
+    judged: Judged,
+    pub(crate) takeovers: u32,
+}
+
+/// Power switches, and what they were asked for.
+#[derive(Debug)]
+pub(crate) struct Switches {
+    stonith: Vec<(u64, usize, usize)>,
+    /// Whether the command that powers a node off does so, or why not.
+    pub(crate) switch: Result<(), StonithFault>,
+    /// How often it was run.
+    pub(crate) switched: u32,
+}
+
+/// What the judge remembers.
+#[derive(Debug)]
+struct Judged {
     last_owner: Epoch,
     /// Who has owned under which epoch, ever.
     claims: BTreeMap<Epoch, usize>,
     /// Stays whose gates were opened: their twins lack bytes.
     stale: BTreeSet<(Epoch, Generation)>,
-    pub(crate) takeovers: u32,
 }
 
 pub(crate) fn name(side: usize) -> NodeName {
@@ -180,9 +192,11 @@ impl World {
             links: BTreeSet::new(),
             link_due: Vec::new(),
             wire: VecDeque::new(),
-            stonith: Vec::new(),
-            switch: Ok(()),
-            switched: 0,
+            power: Switches {
+                stonith: Vec::new(),
+                switch: Ok(()),
+                switched: 0,
+            },
             flap_limit: 0,
             failback: None,
             keeps: false,
@@ -190,9 +204,11 @@ impl World {
             finds: false,
             flow_check: FlowCheck::default(),
             random: 0,
-            last_owner: Epoch::NONE,
-            claims: BTreeMap::new(),
-            stale: BTreeSet::new(),
+            judged: Judged {
+                last_owner: Epoch::NONE,
+                claims: BTreeMap::new(),
+                stale: BTreeSet::new(),
+            },
             takeovers: 0,
         }
     }
@@ -311,7 +327,7 @@ impl World {
         if self.sides[side].node.take().is_some() {
             self.sides[side].quiet_until = self.now(side).saturating_add(TERMS.quarantine());
         }
-        self.stonith.retain(|(_, by, _)| *by != side);
+        self.power.stonith.retain(|(_, by, _)| *by != side);
         self.drop_links(side);
     }
 
@@ -459,9 +475,9 @@ impl World {
 
     fn cut_power(&mut self) {
         let now = self.step;
-        while let Some(index) = self.stonith.iter().position(|(at, ..)| *at <= now) {
-            let (_, by, target) = self.stonith.remove(index);
-            let outcome = self.switch;
+        while let Some(index) = self.power.stonith.iter().position(|(at, ..)| *at <= now) {
+            let (_, by, target) = self.power.stonith.remove(index);
+            let outcome = self.power.switch;
             if outcome.is_ok() {
                 self.crash(target);
             }
@@ -567,8 +583,10 @@ impl World {
                 }
                 Action::Peer(peer, PeerAction::Stonith) => {
                     let target = other(side, *peer);
-                    self.switched += 1;
-                    self.stonith.push((self.step + STONITH_STEPS, side, target));
+                    self.power.switched += 1;
+                    self.power
+                        .stonith
+                        .push((self.step + STONITH_STEPS, side, target));
                 }
                 Action::Move(share, MoveAction::CheckFlows { .. }) => {
                     let (now, check) = (self.now(side), self.flow_check);
