@@ -3,65 +3,24 @@
 
 #[path = "fenced/mod.rs"]
 mod fenced;
+#[path = "fenced/reorder.rs"]
+mod reorder;
 
 use fenced::{A, B, W, World};
 use godwit_core::Fencing;
-use godwit_core::node::ShareNews;
-use godwit_core::share::State;
 use godwit_wire::Role;
-
-const ORDERS: [[usize; 3]; 6] = [
-    [A, B, W],
-    [A, W, B],
-    [B, A, W],
-    [B, W, A],
-    [W, A, B],
-    [W, B, A],
-];
+use reorder::ORDERS;
 
 /// More than an announced restart may take: who has no link to the next agent waits so long.
 const RESTART_MS: u64 = 11_000;
 
 fn ring() -> World {
-    let mut world = World::dark(Fencing::None, 3);
-    world.finds = true;
-    for side in 0..3 {
-        world.boot(side);
-    }
-    world.run(3_000);
-    assert!(world.is_in_sync(A, B));
-    world.forget_log();
-    world
-}
-
-fn begins_anew(news: &ShareNews) -> bool {
-    let ShareNews::RoleChanged { prev, state, .. } = news else {
-        return false;
-    };
-    *state == State::Owner && !matches!(prev, State::Shadow { .. } | State::Owner)
+    reorder::ring(Fencing::None)
 }
 
 #[test]
 fn an_owner_keeps_its_share_and_the_new_first_backup_gets_in_sync() {
-    for order in ORDERS {
-        for gap in [0, 1, 4, 10, 40, 300, 2_000] {
-            let what = format!("{order:?}, {gap} ms apart");
-            let mut world = ring();
-            let epoch = world.sides[A].entry.epoch;
-            for side in order {
-                world.reload(side, W);
-                world.run(gap);
-            }
-            world.run(5_000);
-            assert_eq!(world.speakers(), [A], "{what}");
-            assert_eq!(world.sides[A].entry.epoch, epoch, "{what}");
-            assert!(world.is_in_sync(A, W), "{what}: {:?}", world.sides[W].entry);
-            world.crash(A);
-            world.run(1_000);
-            assert_eq!(world.speakers(), [W], "{what}");
-            assert_eq!(world.share_news(W, begins_anew), [], "{what}");
-        }
-    }
+    reorder::takes_another_backup(Fencing::None);
 }
 
 /// From then on clients are told of what it lacks. It could not be told before there was a
