@@ -68,6 +68,9 @@ impl Phase {
 
 /// One flow as the data path has it at this moment. Sequence fields are those
 /// of RFC 9293, seen from the service.
+///
+/// It mirrors `struct gw_flow` and its flags, which are as flat: whoever reads one finds each
+/// field in the other.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowState {
     /// Which flow.
