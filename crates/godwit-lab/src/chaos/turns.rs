@@ -18,7 +18,7 @@ use crate::host::{Host, Network};
 
 /// An agent that is held up between reading two clocks tells a moment that is later
 /// than the true one by so much.
-const TOLD_LATE: Duration = Duration::from_millis(20);
+pub(super) const TOLD_LATE: Duration = Duration::from_millis(20);
 
 /// The owners of all services, from the start of a run on.
 #[derive(Debug, Default)]
@@ -95,17 +95,7 @@ impl Turns {
 
 /// The turn that an event tells of.
 fn turn(event: &EventReport, moment: SystemTime) -> Option<Turn> {
-    let (to, given_back) = match event.event.as_str() {
-        "role_changed" if event.state.as_deref() == Some("owner") => {
-            let reason = event.reason.as_deref();
-            let given_back = ["owner_released", "moved", "moved_back"];
-            let given_back = reason.is_some_and(|reason| given_back.contains(&reason));
-            (event.node.as_str(), given_back)
-        }
-        // A new owner that dies at once takes its own word of it along.
-        "share_moved" => (event.to.as_deref()?, true),
-        _ => return None,
-    };
+    let (to, given_back) = new_owner(event)?;
     let host = Host::SERVERS.into_iter().find(|host| host.name() == to)?;
     Some(Turn {
         at: event.at(moment)?,
@@ -114,30 +104,59 @@ fn turn(event: &EventReport, moment: SystemTime) -> Option<Turn> {
     })
 }
 
+/// Who became the owner of a share, if an event tells of that, and whether the owner before
+/// gave it back.
+pub(super) fn new_owner(event: &EventReport) -> Option<(&str, bool)> {
+    match event.event.as_str() {
+        "role_changed" if event.state.as_deref() == Some("owner") => {
+            let reason = event.reason.as_deref();
+            let given_back = ["owner_released", "moved", "moved_back"];
+            let given_back = reason.is_some_and(|reason| given_back.contains(&reason));
+            Some((event.node.as_str(), given_back))
+        }
+        // A new owner that dies at once takes its own word of it along.
+        "share_moved" => Some((event.to.as_deref()?, true)),
+        _ => None,
+    }
+}
+
+/// Events as tests of judges have them.
 #[cfg(test)]
-mod tests {
+pub(super) mod told {
     use super::*;
 
-    const A: MacAddr = Host::A.mac(Network::Data);
-    const B: MacAddr = Host::B.mac(Network::Data);
-
     /// 2026-11-22 19:18:51 UTC.
-    fn moment() -> SystemTime {
+    pub(in crate::chaos) fn moment() -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_795_375_131)
     }
 
-    fn after(millis: u64) -> SystemTime {
+    pub(in crate::chaos) fn after(millis: u64) -> SystemTime {
         moment() + Duration::from_millis(millis)
     }
 
-    fn owns(node: &str, millis: u64, reason: &str) -> EventReport {
+    /// So long after the moment `node` says that it owns `share` now.
+    pub(in crate::chaos) fn owns(
+        node: &str,
+        share: &str,
+        millis: u64,
+        reason: &str,
+    ) -> EventReport {
         EventReport {
             time: format!("2026-11-22T19:18:51.{millis:03}000Z"),
             reason: Some(reason.to_owned()),
             state: Some("owner".to_owned()),
-            ..EventReport::of(node, "role_changed", Some("web"))
+            ..EventReport::of(node, "role_changed", Some(share))
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told::{after, moment, owns};
+    use super::*;
+
+    const A: MacAddr = Host::A.mac(Network::Data);
+    const B: MacAddr = Host::B.mac(Network::Data);
 
     fn heard(events: &[EventReport]) -> Turns {
         let mut turns = Turns::default();
@@ -153,7 +172,7 @@ mod tests {
 
     #[test]
     fn each_service_has_an_owner_of_its_own() {
-        let turns = heard(&[owns("b", 500, "owner_failed")]);
+        let turns = heard(&[owns("b", "web", 500, "owner_failed")]);
         assert!(is_owner(&turns, 80, A, 400) && !is_owner(&turns, 80, B, 400));
         assert!(is_owner(&turns, 80, B, 501) && !is_owner(&turns, 80, A, 501));
         assert!(is_owner(&turns, 6379, A, 501) && !is_owner(&turns, 6379, B, 501));
@@ -167,7 +186,7 @@ mod tests {
     #[test]
     fn what_was_given_back_may_come_out_of_queues() {
         for reason in ["owner_released", "moved", "owner_failed"] {
-            let turns = heard(&[owns("b", 500, reason)]);
+            let turns = heard(&[owns("b", "web", 500, reason)]);
             let given_back = reason != "owner_failed";
             let standing = turns.standing(80, A, after(525));
             assert_eq!(standing == Standing::GivenBack, given_back, "{reason}");
@@ -183,7 +202,7 @@ mod tests {
             time: "2026-11-22T19:18:51.100000Z".to_owned(),
             ..EventReport::of("a", "share_moved", Some("web"))
         };
-        let turns = heard(&[moved, owns("a", 300, "owner_failed")]);
+        let turns = heard(&[moved, owns("a", "web", 300, "owner_failed")]);
         assert!(is_owner(&turns, 80, B, 200) && !is_owner(&turns, 80, A, 200));
         assert!(is_owner(&turns, 80, A, 300) && !is_owner(&turns, 80, B, 300));
     }

@@ -5,19 +5,16 @@
 //! is not asked: a server that took over another share of the service at that very time may
 //! speak unnoticed.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use godwit_wire::{FlowKey, MacAddr};
 
 use super::super::disturb;
+use super::super::turns::{TOLD_LATE, new_owner};
 use super::world::{PROGRAMS, RESIDENCE, SERVERS};
 use crate::capture::{Books, Question, Voice};
 use crate::cluster::EventReport;
 use crate::host::Network;
-
-/// An agent that is held up between reading two clocks tells a moment that is later than the
-/// true one by so much.
-const TOLD_LATE: Duration = Duration::from_millis(20);
 
 /// A server became the owner of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,17 +106,7 @@ fn is_same(one: MacAddr, other: MacAddr) -> bool {
 
 /// The share that a server took over, of which an event tells.
 fn taken(event: &EventReport, moment: SystemTime) -> Option<Taken> {
-    let (by, given_back) = match event.event.as_str() {
-        "role_changed" if event.state.as_deref() == Some("owner") => {
-            let reason = event.reason.as_deref();
-            let given_back = ["owner_released", "moved", "moved_back"];
-            let given_back = reason.is_some_and(|reason| given_back.contains(&reason));
-            (event.node.as_str(), given_back)
-        }
-        // A new owner that dies at once takes its own word of it along.
-        "share_moved" => (event.to.as_deref()?, true),
-        _ => return None,
-    };
+    let (by, given_back) = new_owner(event)?;
     let host = SERVERS.into_iter().find(|host| host.name() == by)?;
     let service = event.service.as_deref()?.split('@').next()?;
     let program = PROGRAMS.into_iter().find(|it| it.service == service)?;
@@ -155,23 +142,13 @@ fn after(at: SystemTime, moment: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::UNIX_EPOCH;
-
     use super::*;
+    use crate::chaos::turns::told::{after, moment, owns};
     use crate::host::Host;
 
     const A: MacAddr = Host::A.mac(Network::Data);
     const B: MacAddr = Host::B.mac(Network::Data);
     const C: MacAddr = Host::C.mac(Network::Data);
-
-    /// 2026-11-22 19:18:51 UTC.
-    fn moment() -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(1_795_375_131)
-    }
-
-    fn after(millis: u64) -> SystemTime {
-        moment() + Duration::from_millis(millis)
-    }
 
     fn books(words: &[(u64, MacAddr)], questions: &[(u64, MacAddr)]) -> Books {
         let words: Vec<_> = words.iter().map(|(ms, who)| (after(*ms), *who)).collect();
@@ -186,15 +163,6 @@ mod tests {
             })
             .collect();
         books
-    }
-
-    fn owns(node: &str, share: &str, millis: u64, reason: &str) -> EventReport {
-        EventReport {
-            time: format!("2026-11-22T19:18:51.{millis:03}000Z"),
-            reason: Some(reason.to_owned()),
-            state: Some("owner".to_owned()),
-            ..EventReport::of(node, "role_changed", Some(share))
-        }
     }
 
     fn wrong(books: &Books, news: &[EventReport]) -> (usize, u64) {
