@@ -4,8 +4,11 @@ use godwit_bpf::PinError;
 use thiserror::Error;
 
 use crate::config::ConfigError;
+use crate::costs_error::CostsError;
+use crate::director::DirectError;
 use crate::driver::{DetachError, InstallError, LeftoverError};
 use crate::edge::StartError;
+use crate::machine_error::MachineError;
 use crate::privileges::PrivilegeError;
 
 /// What the warning begins with when a reload has failed half-way.
@@ -18,9 +21,18 @@ pub enum AgentError {
     /// Configuration, certificates or a socket of the agent.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The data path.
+    /// Something that any agent needs of its machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A server's data path.
     #[error(transparent)]
     Install(#[from] InstallError),
+    /// A director's.
+    #[error(transparent)]
+    Direct(#[from] DirectError),
+    /// A program can't be measured.
+    #[error(transparent)]
+    Costs(#[from] CostsError),
     /// Pins of an earlier agent can't be looked at or removed.
     #[error(transparent)]
     Pin(#[from] PinError),

@@ -20,7 +20,8 @@ use godwit_wire::{
 use serde::{Deserialize, Serialize};
 
 use crate::agent_error::AgentError;
-use crate::driver::InstallError;
+use crate::costs_error::CostsError;
+use crate::machine_error::MachineError;
 
 /// Segments of which a cost is the mean: the clock's steps are long.
 const BATCH: u16 = 16;
@@ -58,8 +59,8 @@ pub struct SegmentCosts {
 /// If the programs can't be loaded, the kernel does not run them, or a hook does to a
 /// segment what it does to none of a protected connection.
 pub fn segment_costs(interface: &str, batches: u32) -> Result<SegmentCosts, AgentError> {
-    let interface = Interface::by_name(interface).map_err(InstallError::from)?;
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+    let interface = Interface::by_name(interface).map_err(MachineError::from)?;
+    let cookie = netns_cookie().map_err(MachineError::Socket)?;
     let settings = Settings {
         ifindex: interface.index,
         mac: interface.mac,
@@ -72,7 +73,7 @@ pub fn segment_costs(interface: &str, batches: u32) -> Result<SegmentCosts, Agen
         tunnel: None,
     };
     let pins = PinDir::open(&format!("n{cookie}-datapath-load"))?;
-    let (datapath, _events) = Datapath::open(&settings, pins).map_err(InstallError::from)?;
+    let (datapath, _events) = Datapath::open(&settings, pins).map_err(MachineError::from)?;
     let bench = Bench {
         datapath,
         interface,
@@ -108,7 +109,7 @@ struct Frame<'a> {
 }
 
 impl Bench {
-    fn measure(&self, batches: u32) -> Result<SegmentCosts, InstallError> {
+    fn measure(&self, batches: u32) -> Result<SegmentCosts, CostsError> {
         self.play()?;
         let mut connections = Vec::new();
         for v6 in [false, true] {
@@ -136,7 +137,7 @@ impl Bench {
     }
 
     /// One share of which this machine is the owner, one of which it is the standby.
-    fn play(&self) -> Result<(), InstallError> {
+    fn play(&self) -> Result<(), CostsError> {
         let mut services = Vec::new();
         for role in [Role::Owner, Role::Shadow] {
             let share = ShareId(u32::from(port(role)));
@@ -173,7 +174,7 @@ impl Bench {
     }
 
     /// A handshake, and the first ACK of the twin.
-    fn connect(&self, role: Role, v6: bool) -> Result<Connection, InstallError> {
+    fn connect(&self, role: Role, v6: bool) -> Result<Connection, CostsError> {
         let mut connection = Connection {
             role,
             v6,
@@ -204,7 +205,7 @@ impl Bench {
     }
 
     /// The client says something, the twin has it; of an owner the service answers.
-    fn batch(&self, connection: &mut Connection) -> Result<Vec<(String, f64)>, InstallError> {
+    fn batch(&self, connection: &mut Connection) -> Result<Vec<(String, f64)>, CostsError> {
         let role = connection.role;
         let mut sums: [(&str, Duration); 3] = match role {
             Role::Owner => ["owner.in", "owner.twin", "owner.out"],
@@ -274,18 +275,18 @@ impl Bench {
         frame: &Frame<'_>,
         hook: Hook,
         expected: i32,
-    ) -> Result<Duration, InstallError> {
+    ) -> Result<Duration, CostsError> {
         let bytes = self.emit(connection, frame);
         let trial = self
             .datapath
             .try_frame(hook, self.interface.index, &bytes)
-            .map_err(|error| InstallError::TestRun(error.into()))?;
+            .map_err(|error| CostsError::TestRun(error.into()))?;
         if trial.verdict != expected {
             let said = format!(
                 "{hook:?} has verdict {} for {:?} of {:?}, not {expected}",
                 trial.verdict, frame.flags, connection.role
             );
-            return Err(InstallError::TestRun(said.into()));
+            return Err(CostsError::TestRun(said.into()));
         }
         Ok(trial.took)
     }
@@ -327,7 +328,7 @@ impl Bench {
     }
 
     /// All connections are what they were to be, or the costs are of something else.
-    fn check(&self) -> Result<(), InstallError> {
+    fn check(&self) -> Result<(), CostsError> {
         let mut phases = BTreeMap::new();
         self.datapath.flows.for_each(|flow| {
             let count = phases.entry(format!("{:?}", flow.phase)).or_insert(0_u32);
@@ -336,14 +337,14 @@ impl Bench {
         let expected = [Phase::Protected, Phase::Twin].map(|phase| (format!("{phase:?}"), 2));
         if phases != BTreeMap::from(expected) {
             let said = format!("the connections are {phases:?}");
-            return Err(InstallError::TestRun(said.into()));
+            return Err(CostsError::TestRun(said.into()));
         }
         Ok(())
     }
 
-    fn verified(&self) -> Result<BTreeMap<String, u32>, InstallError> {
+    fn verified(&self) -> Result<BTreeMap<String, u32>, CostsError> {
         let verified = self.datapath.verified();
-        verified.map_err(|error| InstallError::TestRun(error.into()))
+        verified.map_err(|error| CostsError::TestRun(error.into()))
     }
 }
 

@@ -12,11 +12,13 @@ use godwit_sock::{FrameSender, Interface, added_addresses};
 use godwit_wire::Endpoint;
 
 use super::backends::Backends;
+use super::error::DirectError;
 use super::extent::{has_fellows, others, room};
 use super::shared::spawn_reader;
 use crate::config::{Config, DirectorConfig, Hook};
-use crate::driver::{DetachError, InstallError, addresses, pin_name};
+use crate::driver::{DetachError, addresses, pin_name};
 use crate::input::Inbox;
+use crate::machine_error::MachineError;
 
 /// A director whose program is in the path.
 pub(super) struct Installed {
@@ -42,10 +44,10 @@ pub(super) struct Remains {
 }
 
 /// What went wrong, and what is there still: the program is in the path.
-pub(super) type Failed = (InstallError, Remains);
+pub(super) type Failed = (DirectError, Remains);
 
 /// Back-ends that the program knows, by their numbers.
-fn left(programs: &Director) -> Result<Vec<(u16, Backend)>, InstallError> {
+fn left(programs: &Director) -> Result<Vec<(u16, Backend)>, DirectError> {
     let mut left = Vec::new();
     for number in 0..BackendTable::MAX {
         let backend = programs.backends.get(number)?;
@@ -55,11 +57,11 @@ fn left(programs: &Director) -> Result<Vec<(u16, Backend)>, InstallError> {
 }
 
 /// What the file says of this director, and its interface; whether that can be.
-fn look_at(config: &Config) -> Result<(DirectorConfig, Interface), InstallError> {
+fn look_at(config: &Config) -> Result<(DirectorConfig, Interface), DirectError> {
     let own = config.director.clone();
-    let own = own.ok_or(InstallError::NothingToDirect)?;
+    let own = own.ok_or(DirectError::NothingToDirect)?;
     if config.directed().next().is_none() {
-        return Err(InstallError::NothingToDirect);
+        return Err(DirectError::NothingToDirect);
     }
     let interface = Interface::by_name(config.node.interface.as_str())?;
     let mut ips = config.directed().flat_map(|it| it.ips());
@@ -72,7 +74,7 @@ fn look_at(config: &Config) -> Result<(DirectorConfig, Interface), InstallError>
 impl Installed {
     /// Puts the program in the path, then the services' addresses on this machine: a
     /// frame to one never reaches this machine's kernel.
-    pub(super) fn new(config: Arc<Config>) -> Result<Self, InstallError> {
+    pub(super) fn new(config: Arc<Config>) -> Result<Self, DirectError> {
         let (own, interface) = look_at(&config)?;
         let settings = Settings {
             ifindex: interface.index,
@@ -88,7 +90,7 @@ impl Installed {
             shares: has_fellows(&config),
             trial_flows: None,
         };
-        let frames = FrameSender::open(interface.index, 0).map_err(InstallError::Socket)?;
+        let frames = FrameSender::open(interface.index, 0).map_err(MachineError::Socket)?;
         let programs = Director::open(&settings, PinDir::open(&pins(&config)?)?)?;
         let made = Remains { programs, frames };
         Self::fill(config.clone(), (own, interface), made).map_err(|failed| {
@@ -117,7 +119,7 @@ impl Installed {
         (own, interface): (DirectorConfig, Interface),
         remains: Remains,
     ) -> Result<Self, Box<Failed>> {
-        let read = || -> Result<_, InstallError> {
+        let read = || -> Result<_, DirectError> {
             let programs = &remains.programs;
             let endpoints = config.directed().map(|service| {
                 let all = service.addresses.iter().copied();
@@ -153,7 +155,7 @@ impl Installed {
         }
     }
 
-    fn introduce(&mut self) -> Result<(), InstallError> {
+    fn introduce(&mut self) -> Result<(), DirectError> {
         let numbers = self.numbers.iter().map(|it| it.number);
         let numbered = numbers.zip(self.config.directed());
         let fronts: Vec<_> = numbered
@@ -170,14 +172,14 @@ impl Installed {
             let left = Backend { there, ..*backend };
             self.programs.backends.set(*number, &left)?;
         }
-        self.drop_strangers().map_err(InstallError::Addresses)?;
+        self.drop_strangers().map_err(DirectError::Addresses)?;
         // Where there are other directors one of them may have the addresses.
         let is_alone = others(&self.config).next().is_none();
-        self.holds = is_alone || self.has_addresses().map_err(InstallError::Addresses)?;
+        self.holds = is_alone || self.has_addresses().map_err(DirectError::Addresses)?;
         if self.holds {
             for service in self.config.directed() {
                 addresses::add(self.interface.index, &service.ips())
-                    .map_err(|(address, source)| InstallError::Address { address, source })?;
+                    .map_err(|(address, source)| MachineError::Address { address, source })?;
             }
         }
         Ok(())
@@ -200,7 +202,7 @@ impl Installed {
     }
 
     /// The core's part, which goes on where an earlier director has left it.
-    pub(super) fn roster(&self, now: MonoTime) -> Result<Roster, InstallError> {
+    pub(super) fn roster(&self, now: MonoTime) -> Result<Roster, DirectError> {
         let mut roster = Roster::new(self.backends.core_config(&self.config, &self.own), now);
         if self.left.is_empty() {
             return Ok(roster);
@@ -232,13 +234,13 @@ impl Installed {
     pub(super) fn read_exceptions(
         &self,
         inbox: &Inbox,
-    ) -> Result<Option<JoinHandle<()>>, InstallError> {
+    ) -> Result<Option<JoinHandle<()>>, DirectError> {
         if !has_fellows(&self.config) {
             return Ok(None);
         }
         let exceptions = self.programs.exceptions()?;
         let reader = spawn_reader(exceptions, inbox.clone());
-        reader.map(Some).map_err(InstallError::Thread)
+        Ok(Some(reader.map_err(MachineError::Thread)?))
     }
 
     /// Undoes [`Installed::new`], unless an earlier director's connections are in there.
@@ -252,14 +254,14 @@ impl Installed {
 
 /// Whether the kernel answers ARP requests that come in on an interface for an address of
 /// another one. The greater of two settings holds.
-fn may_answer(interface: &str) -> Result<(), InstallError> {
+fn may_answer(interface: &str) -> Result<(), DirectError> {
     for of in ["all", interface] {
         let path = format!("/proc/sys/net/ipv4/conf/{of}/arp_ignore");
         let value = fs::read_to_string(path).unwrap_or_default();
         let value = value.trim().parse().unwrap_or(0);
         if value != 0 {
             let setting = format!("net.ipv4.conf.{of}.arp_ignore");
-            return Err(InstallError::Mute { setting, value });
+            return Err(DirectError::Mute { setting, value });
         }
     }
     Ok(())
@@ -291,6 +293,6 @@ pub(super) fn detach(config: &Config) -> Result<bool, InstallOrDetach> {
 pub(super) type InstallOrDetach = crate::agent_error::AgentError;
 
 /// The folder of this director's pins: no agent's, should the node have been a server.
-fn pins(config: &Config) -> Result<String, InstallError> {
+fn pins(config: &Config) -> Result<String, MachineError> {
     Ok(format!("{}-director", pin_name(config)?))
 }

@@ -11,7 +11,8 @@ use godwit_wire::{Endpoint, MacAddr, NodeName, TcpFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::agent_error::AgentError;
-use crate::driver::InstallError;
+use crate::costs_error::CostsError;
+use crate::machine_error::MachineError;
 
 /// As many as a table by default has room for entries.
 const FLOWS: u32 = 1_000_000;
@@ -41,8 +42,8 @@ pub struct FrameCosts {
 /// # Errors
 /// If the program can't be loaded, or the kernel does not run it.
 pub fn frame_costs(interface: &str, rounds: u32) -> Result<FrameCosts, AgentError> {
-    let interface = Interface::by_name(interface).map_err(InstallError::from)?;
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+    let interface = Interface::by_name(interface).map_err(MachineError::from)?;
+    let cookie = netns_cookie().map_err(MachineError::Socket)?;
     let settings = Settings {
         ifindex: interface.index,
         mac: interface.mac,
@@ -55,7 +56,7 @@ pub fn frame_costs(interface: &str, rounds: u32) -> Result<FrameCosts, AgentErro
         trial_flows: Some(FLOWS),
     };
     let pins = PinDir::open(&format!("n{cookie}-director-load"))?;
-    let director = Director::open(&settings, pins).map_err(InstallError::from)?;
+    let director = Director::open(&settings, pins).map_err(MachineError::from)?;
     let mut bench = Bench {
         slots: Slots::new(settings.table_size as usize),
         director,
@@ -72,7 +73,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn measure(&mut self, rounds: u32) -> Result<FrameCosts, InstallError> {
+    fn measure(&mut self, rounds: u32) -> Result<FrameCosts, CostsError> {
         let service = Endpoint::from(std::net::SocketAddr::from(SERVICE));
         self.director.fronts.replace(&[(service, 0)])?;
         let (segment, syn) = (frame(TcpFlags::ACK), frame(TcpFlags::SYN));
@@ -92,16 +93,16 @@ impl Bench {
         Ok(costs)
     }
 
-    fn costs(&self, frame: &[u8], rounds: u32) -> Result<Vec<u64>, InstallError> {
+    fn costs(&self, frame: &[u8], rounds: u32) -> Result<Vec<u64>, CostsError> {
         let one = |_| {
             let load = self.director.load_trial(frame, FLOWS);
-            let load = load.map_err(|error| InstallError::TestRun(error.into()))?;
+            let load = load.map_err(|error| CostsError::TestRun(error.into()))?;
             Ok(u64::try_from(load.each.as_nanos()).unwrap_or(u64::MAX))
         };
         (0..rounds).map(one).collect()
     }
 
-    fn weigh(&mut self, weights: [u16; 3]) -> Result<(), InstallError> {
+    fn weigh(&mut self, weights: [u16; 3]) -> Result<(), CostsError> {
         let mut members = Vec::new();
         for ((number, name), weight) in (0..).zip(BACKENDS).zip(weights) {
             let name = NodeName::new(name).expect("these are names");

@@ -9,6 +9,7 @@
 //! it, tell it of back-ends, of the interface and of connections (`docs/threads.md`).
 
 mod backends;
+mod error;
 mod extent;
 mod fellows;
 mod front;
@@ -31,11 +32,11 @@ use godwit_wire::GoodbyeReason;
 use crate::agent_error::{AgentError, GIVEN_UP};
 use crate::clock;
 use crate::config::{Config, PeerRole};
-use crate::driver::InstallError;
 use crate::driver::neighbours::Resolver;
 use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::Inbox;
 use crate::logging;
+use crate::machine_error::MachineError;
 use crate::peers::Identity;
 use crate::places::Places;
 use crate::privileges;
@@ -48,6 +49,7 @@ pub(crate) use extent::{has_fellows, room};
 use front::Front;
 use install::{Installed, Remains};
 
+pub use error::DirectError;
 pub use load::{FrameCosts, frame_costs};
 
 /// Runs a director until a signal or a command ends it.
@@ -129,11 +131,11 @@ fn start_threads(
     config: &Config,
     installed: &Installed,
     (places, inbox): (&Places, &Inbox),
-) -> Result<(Resolver, Option<JoinHandle<()>>), InstallError> {
+) -> Result<(Resolver, Option<JoinHandle<()>>), DirectError> {
     let ifindex = installed.interface.index;
     let resolver = Resolver::of_backends(config, ifindex, places.clone(), inbox.clone());
-    let resolver = resolver.map_err(InstallError::Thread)?;
-    spawn_watch(inbox.clone()).map_err(InstallError::Devices)?;
+    let resolver = resolver.map_err(MachineError::Thread)?;
+    spawn_watch(inbox.clone()).map_err(MachineError::Devices)?;
     Ok((resolver, installed.read_exceptions(inbox)?))
 }
 
@@ -142,7 +144,7 @@ fn again(
     (old, (next, identity)): (Arc<Config>, Fresh),
     remains: Remains,
     left: &Left,
-) -> Result<(Installed, Identity), InstallError> {
+) -> Result<(Installed, Identity), DirectError> {
     match Installed::again(next, remains) {
         Ok(installed) => Ok((installed, identity)),
         Err(failed) => {

@@ -53,6 +53,7 @@ use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::era::Era;
 use crate::files;
 use crate::input::{Inbox, Inputs};
+use crate::machine_error::MachineError;
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
 use crate::undo::Step;
@@ -99,16 +100,16 @@ impl Installed {
             .flat_map(|(_, service)| service.ips())
             .collect();
         let interface = Interface::by_name(config.node.interface.as_str())?;
-        let voice = Voice::open(&interface).map_err(InstallError::Socket)?;
+        let voice = Voice::open(&interface).map_err(MachineError::Socket)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
             others: Devices::read()
-                .map_err(InstallError::Devices)?
+                .map_err(MachineError::Devices)?
                 .others(interface.index),
             node_v4: interface.own_v4(&services),
             node_v6: interface.own_v6(&services),
-            netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
+            netns_cookie: netns_cookie().map_err(MachineError::Socket)?,
             max_flows: MAX_FLOWS,
             policies: policies(&config)?,
             tunnel: tunnel(&config),
@@ -259,7 +260,8 @@ impl Installed {
                 .map_err(|source| InstallError::Group { group, source })?;
         }
         addresses::add(self.parts.interface.index, services)
-            .map_err(|(address, source)| InstallError::Address { address, source })
+            .map_err(|(address, source)| MachineError::Address { address, source })?;
+        Ok(())
     }
 
     /// What an earlier agent of this node left in the data path.
@@ -328,13 +330,13 @@ impl Installed {
             place: self.parts.place.clone(),
         };
         let started = Keeper::start(perches, &self.config, means);
-        started.map(Some).map_err(InstallError::Thread)
+        Ok(Some(started.map_err(MachineError::Thread)?))
     }
 
     fn start_standstill(&self, surroundings: &Surroundings) -> Result<Standstill, InstallError> {
         let servers = self.parts.datapath.stopped.clone();
         let inbox = surroundings.inbox.clone();
-        Standstill::spawn(servers, &self.config, inbox).map_err(InstallError::Thread)
+        Ok(Standstill::spawn(servers, &self.config, inbox).map_err(MachineError::Thread)?)
     }
 
     fn start_handoffs(
@@ -358,7 +360,7 @@ impl Installed {
             },
         };
         let started = kit.start(&self.config, self.parts.datapath.handoffs.clone(), means);
-        started.map(Some).map_err(InstallError::Thread)
+        Ok(Some(started.map_err(MachineError::Thread)?))
     }
 
     fn follow(
@@ -383,7 +385,7 @@ impl Installed {
                 v4: self.parts.interface.own_v4(&services),
                 v6: self.parts.interface.own_v6(&services),
             },
-            frames: frames.map_err(InstallError::Socket)?,
+            frames: frames.map_err(MachineError::Socket)?,
             resolver,
             inbox,
             announces: self.has_another_tap(),
@@ -392,7 +394,7 @@ impl Installed {
                 Births::Plain | Births::Watched => None,
             },
         };
-        Follow::spawn(start).map_err(InstallError::Devices)
+        Ok(Follow::spawn(start).map_err(MachineError::Devices)?)
     }
 
     /// Whether clients of a share that this node owns know it by another link-layer address
@@ -444,7 +446,7 @@ impl Installed {
         let keeper = self.start_keeper(&surroundings)?;
         let place = self.parts.place.clone();
         let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.ears());
-        let resolver = resolver.map_err(InstallError::Thread)?;
+        let resolver = resolver.map_err(MachineError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);
         let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
@@ -482,7 +484,7 @@ impl Installed {
         let mut driver = Driver {
             incarnation: node.incarnation,
             era: Era::new(surroundings.inbox),
-            locals: Locals::spawn(config, ground.events.clone()).map_err(InstallError::Thread)?,
+            locals: Locals::spawn(config, ground.events.clone()).map_err(MachineError::Thread)?,
             servers: Servers::new(config, now),
             canaries: Canaries::new(self.parts.origins, node.incarnation, now),
             next: None,
@@ -494,7 +496,7 @@ impl Installed {
             dismissals: Dismissals::default(),
             standstill,
             moves: Moves::default(),
-            doubts: doubts.map_err(InstallError::Thread)?,
+            doubts: doubts.map_err(MachineError::Thread)?,
             handoffs,
             wishes: Wishes::default(),
             housekeeping: now,

@@ -1,7 +1,6 @@
-//! Why a node can't start.
+//! Why a server's agent can't start.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use godwit_bpf::{MapError, OpenError, PinError};
@@ -12,23 +11,15 @@ use thiserror::Error;
 use super::earlier::EarlierError;
 use super::gone::GoneError;
 use super::handoff::HandoffStartError;
+use crate::machine_error::{MachineError, from_machine};
 
-/// Why a node can't start.
+/// Why a server's agent can't start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The service interface can't serve.
+    /// What any agent needs is not there.
     #[error(transparent)]
-    Interface(#[from] InterfaceError),
-    /// The network interfaces can't be listed or watched.
-    #[error("can't list the network interfaces")]
-    Devices(#[source] io::Error),
-    /// There is no place to pin to.
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    /// The data path is not in place.
-    #[error(transparent)]
-    Datapath(#[from] OpenError),
+    Machine(#[from] MachineError),
     /// Both would act on the same segments.
     #[error(
         "an agent of node \"{node}\" is running on interface {interface} in this network \
@@ -73,12 +64,6 @@ pub enum InstallError {
     /// What is no longer in the file can't be ended.
     #[error(transparent)]
     Gone(#[from] GoneError),
-    /// The data path does not know its services.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// A socket that the agent needs can't be opened.
-    #[error("can't open a raw socket (CAP_NET_RAW and CAP_NET_ADMIN are needed)")]
-    Socket(#[source] io::Error),
     /// A program of the user's own can't be read.
     #[error("can't read policy {path}")]
     Policy {
@@ -88,18 +73,6 @@ pub enum InstallError {
         #[source]
         source: io::Error,
     },
-    /// A service address can't be added.
-    #[error("can't add service address {address}")]
-    Address {
-        /// Which.
-        address: IpAddr,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Service addresses of earlier days can't be removed.
-    #[error("can't remove service addresses that are no longer wanted")]
-    Addresses(#[source] io::Error),
     /// The interface does not take frames to the group of a multicast tap.
     #[error("the service interface can't receive group {group}")]
     Group {
@@ -115,22 +88,6 @@ pub enum InstallError {
     /// Twins can't be kept.
     #[error("can't listen on the loopback for twins (snapshots = \"eager\")")]
     Perch(#[source] io::Error),
-    /// The kernel does not run a program for figures.
-    #[error("can't run a program of the data path for figures")]
-    TestRun(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The node is a director, and the file has nothing for it.
-    #[error("section [director] is missing, or no service has front = \"director\"")]
-    NothingToDirect,
-    /// The machine would not answer for the IPv4 addresses of services, which are on
-    /// loopback (ip-sysctl.rst).
-    #[error("{setting} is {value}: with anything but 0 nobody on the link finds the services")]
-    Mute {
-        /// The sysctl.
-        setting: String,
-        /// What it is.
-        value: u32,
-    },
-    /// A thread can't be started.
-    #[error("can't start a thread")]
-    Thread(#[source] io::Error),
 }
+
+from_machine!(InstallError: InterfaceError, PinError, OpenError, MapError);

@@ -15,6 +15,7 @@ use super::{InstallError, pin_name};
 use crate::clock;
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::control::is_taken;
+use crate::machine_error::MachineError;
 
 /// Goes on with it as this node's own. What it has of shares that are not in the file ends in
 /// order, as after any change of the file (`gone`).
@@ -67,8 +68,8 @@ fn owned(config: &Config, left: &Foreign) -> Result<Option<(String, usize)>, Map
     Ok(counted.next())
 }
 
-fn is_alive(left: &Foreign, run_dir: &Path) -> Result<bool, InstallError> {
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+fn is_alive(left: &Foreign, run_dir: &Path) -> Result<bool, MachineError> {
+    let cookie = netns_cookie().map_err(MachineError::Socket)?;
     let name = NodeName::new(left.node()).ok();
     Ok(name.is_some_and(|name| is_taken(run_dir, cookie, name)) || left.is_driven())
 }
@@ -79,8 +80,8 @@ fn is_alive(left: &Foreign, run_dir: &Path) -> Result<bool, InstallError> {
 /// # Errors
 /// If its agent runs, or something can't be taken away.
 pub(crate) fn detach_node(node: NodeName) -> Result<bool, LeftoverError> {
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
-    let found = Foreign::named(&format!("n{cookie}-{node}")).map_err(InstallError::Pin)?;
+    let cookie = netns_cookie().map_err(MachineError::Socket)?;
+    let found = Foreign::named(&format!("n{cookie}-{node}")).map_err(MachineError::Pin)?;
     let Some(left) = found else {
         return Ok(false);
     };
@@ -90,14 +91,14 @@ pub(crate) fn detach_node(node: NodeName) -> Result<bool, LeftoverError> {
     let name = left.ifindex().and_then(|index| if_indextoname(index).ok());
     let Some(name) = name.and_then(|name| name.into_string().ok()) else {
         // Nothing that it would have said has a way out.
-        left.into_pins().remove().map_err(InstallError::Pin)?;
+        left.into_pins().remove().map_err(MachineError::Pin)?;
         return Ok(true);
     };
-    let interface = Interface::by_name(&name).map_err(InstallError::Interface)?;
+    let interface = Interface::by_name(&name).map_err(MachineError::Interface)?;
     let settings = settings(&interface)?;
     // Programs of this version take over first: the twins stay silent.
     let (datapath, _events) =
-        Datapath::open(&settings, left.into_pins()).map_err(InstallError::Datapath)?;
+        Datapath::open(&settings, left.into_pins()).map_err(MachineError::Programs)?;
     detach_whole(interface.index, datapath)?;
     Ok(true)
 }
@@ -114,23 +115,23 @@ pub enum LeftoverError {
     },
     /// It can't be looked at.
     #[error(transparent)]
-    Install(#[from] InstallError),
+    Machine(#[from] MachineError),
     /// It can't be taken away.
     #[error(transparent)]
     Detach(#[from] DetachError),
 }
 
 /// Of programs that are about to go.
-fn settings(interface: &Interface) -> Result<Settings, InstallError> {
+fn settings(interface: &Interface) -> Result<Settings, MachineError> {
     Ok(Settings {
         ifindex: interface.index,
         mac: interface.mac,
         others: Devices::read()
-            .map_err(InstallError::Devices)?
+            .map_err(MachineError::Devices)?
             .others(interface.index),
         node_v4: interface.own_v4(&[]),
         node_v6: interface.own_v6(&[]),
-        netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
+        netns_cookie: netns_cookie().map_err(MachineError::Socket)?,
         max_flows: super::pins::MAX_FLOWS,
         policies: Vec::new(),
         tunnel: None,

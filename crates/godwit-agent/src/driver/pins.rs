@@ -2,8 +2,8 @@
 
 use godwit_sock::netns_cookie;
 
-use super::install_error::InstallError;
 use crate::config::Config;
+use crate::machine_error::MachineError;
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
 pub(super) const MAX_FLOWS: u32 = 1 << 18;
@@ -12,7 +12,7 @@ pub(super) const MAX_FLOWS: u32 = 1 << 18;
 ///
 /// # Errors
 /// On kernels without namespace cookies.
-pub fn pin_name(config: &Config) -> Result<String, InstallError> {
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+pub fn pin_name(config: &Config) -> Result<String, MachineError> {
+    let cookie = netns_cookie().map_err(MachineError::Socket)?;
     Ok(format!("n{cookie}-{}", config.node.name))
 }
