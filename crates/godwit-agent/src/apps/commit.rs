@@ -3,7 +3,7 @@
 //!
 //! What a process shows is looked at here, while its server stands still: the
 //! snapshot, where the connection is, and the end of its output. The rest is the
-//! driver's (`driver/commits.rs`), which answers in the end, whatever comes of it.
+//! driver's (`driver/snapshots/commits.rs`), which answers in the end, whatever comes of it.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

@@ -1,9 +1,7 @@
 //! From the core's actions to what the kernel is asked for.
 
 use godwit_bpf::{Order, Phase};
-use godwit_core::{
-    Action, FlowAction, LeaseAction, PeerAction, PeerId, ShareAction, SnapshotAction, TwinAction,
-};
+use godwit_core::{Action, FlowAction, LeaseAction, PeerAction, PeerId, ShareAction, TwinAction};
 use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
 use super::addresses::announce;
@@ -56,7 +54,10 @@ impl Driver {
             Action::Flow(share, action) => self.carry_out_flow(share, action),
             Action::Twin(share, action) => self.carry_out_twin(share, action),
             Action::Rejoin(share, action) => self.carry_out_rejoin(share, action),
-            Action::Snapshot(share, action) => self.carry_out_snapshot(share, action),
+            Action::Snapshot(share, action) => {
+                let with = (&mut self.ground, &mut self.twins.replays);
+                self.snapshots.carry_out(with, share, action);
+            }
             Action::Handoff(share, work) => self.work_on_handoff(share, work),
             Action::Lease(action) => self.carry_out_lease(action),
             Action::Peer(peer, PeerAction::Stonith) => {
@@ -123,13 +124,6 @@ impl Driver {
         }
     }
 
-    fn carry_out_snapshot(&mut self, share: ShareId, action: SnapshotAction) {
-        match action {
-            SnapshotAction::Keep { flow, part } => self.keep_snapshot(share, flow, part),
-            SnapshotAction::Kept { flow, commit } => self.note_kept(flow, commit),
-        }
-    }
-
     fn carry_out_lease(&mut self, action: LeaseAction) {
         match action {
             LeaseAction::KeepVotes { votes } => self.outside.leases.keep(&votes),
@@ -150,11 +144,7 @@ impl Driver {
 
     fn set_share(&mut self, share: ShareId, part: Part) {
         if part.role != Role::Owner || part.generation.is_none() {
-            self.end_commits(|of, _| of == share);
-            let exports = &self.snapshots.exports;
-            self.snapshots
-                .commits
-                .forget_all(|key| exports.share_of(key) == Some(share));
+            self.snapshots.note_standing_alone(&mut self.ground, share);
         }
         if part.role == Role::Owner {
             end_old_silence(&self.ground, share);
@@ -170,8 +160,8 @@ impl Driver {
         if takes_over {
             self.ground.shares.note_takeover(share, clock::now());
         }
-        if let Some(keeper) = self.snapshots.keeper.as_ref().filter(|_| kept) {
-            keeper.serve(share, part.role == Role::Owner);
+        if kept {
+            self.snapshots.serve(share, part.role == Role::Owner);
         }
         if let Some(peer) = lost {
             self.ground
@@ -210,7 +200,8 @@ impl Driver {
 
     /// The gate opens first, then both sides hear what it kept from them.
     fn ungate(&mut self, share: ShareId, flow: FlowId, reason: UnprotectedReason) {
-        self.end_commits(|_, of| of == flow);
+        self.snapshots
+            .end_commits(&mut self.ground, |_, of| of == flow);
         self.ground.give(share, flow, Order::Ungate(reason));
         if let Some(state) = self.ground.flow(flow).filter(|state| state.share == share) {
             let_go(&self.ground, &state, clock::now());

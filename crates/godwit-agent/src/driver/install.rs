@@ -10,16 +10,13 @@ use godwit_bpf::{
     ShareEntry, TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
-use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, Node, NodeConfig, VoterMemory};
 use godwit_sock::{Devices, FrameSender, Interface, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
 
 use super::addresses;
-use super::births::AwaitedTwins;
 use super::canary::{Canaries, Nest, Origins};
-use super::commits::Commits;
 use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::dismissal::Dismissals;
@@ -41,12 +38,13 @@ use super::replay::Replays;
 use super::requests::{self, Requests};
 use super::servers::Servers;
 use super::shares::Shares;
+use super::snapshots::Snapshots;
 use super::standstill::Standstill;
 use super::twins::Farewells;
 use super::voice::Voice;
 use super::{
-    Driver, InstallError, Lasting, Outside, Snapshots, Surroundings, Twins, leftover, other, ring,
-    routes, sweep, unlisted,
+    Driver, InstallError, Lasting, Outside, Surroundings, Twins, leftover, other, ring, routes,
+    sweep, unlisted,
 };
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
@@ -505,17 +503,6 @@ impl Installed {
         };
         driver.take_up(inherited, now);
         Ok((driver, surroundings.inputs))
-    }
-}
-
-impl Snapshots {
-    fn new(config: &Config, keeper: Option<Keeper>, now: MonoTime) -> Self {
-        Self {
-            keeper,
-            exports: Exports::new(keeper::shares(config), now),
-            awaited_twins: AwaitedTwins::default(),
-            commits: Commits::default(),
-        }
     }
 }
 

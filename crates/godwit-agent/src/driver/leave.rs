@@ -147,9 +147,7 @@ impl Driver {
         self.ground.peers.flush();
         self.finish_dismissals();
         let kit = self.end_handoffs();
-        if let Some(keeper) = self.snapshots.keeper.take() {
-            keeper.end();
-        }
+        self.snapshots.end();
         let hooks = self.lasting.follow.stop();
         let bound_until = self.ground.node.bound_until(clock::now());
         let next = self.next.take();

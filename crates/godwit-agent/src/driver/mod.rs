@@ -23,10 +23,8 @@
 
 pub(crate) mod addresses;
 mod bereft;
-mod births;
 mod canary;
 mod carry;
-mod commits;
 mod compare;
 mod crowd;
 mod detach;
@@ -37,7 +35,6 @@ mod doubters;
 mod doubts;
 mod dying;
 mod earlier;
-mod exports;
 mod fence;
 pub(crate) mod follow;
 mod freezer;
@@ -71,6 +68,7 @@ mod routes;
 mod segments;
 mod servers;
 mod shares;
+mod snapshots;
 mod standstill;
 mod sweep;
 mod turn;
@@ -82,7 +80,6 @@ mod voice;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::Events;
-use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, VoterMemory};
 use godwit_sock::Interface;
@@ -109,9 +106,7 @@ pub use leftover::LeftoverError;
 pub(crate) use leftover::detach_node as detach_other;
 pub use pins::pin_name;
 
-use births::AwaitedTwins;
 use canary::{Canaries, Origins};
-use commits::Commits;
 use digest::Digest;
 use dismissal::Dismissals;
 use doubts::Doubts;
@@ -119,13 +114,13 @@ use follow::{Follow, Place};
 use ground::Ground;
 pub use handoff::HandoffStartError;
 use handoff::{Handoffs, Wishes};
-use keeper::Keeper;
 use locals::Locals;
 use moves::Moves;
 use rejoin::Rejoins;
 use replay::Replays;
 use requests::Requests;
 use servers::Servers;
+use snapshots::Snapshots;
 use standstill::Standstill;
 use twins::Farewells;
 
@@ -161,17 +156,6 @@ impl Surroundings {
     fn ears(&self) -> (Places, Inbox) {
         (self.places.clone(), self.inbox.clone())
     }
-}
-
-/// Connections whose twins stand at their servers' snapshots.
-#[derive(Debug)]
-struct Snapshots {
-    /// Twins that stand still until they are served; `None` if no service of this
-    /// node has such.
-    keeper: Option<Keeper>,
-    exports: Exports,
-    awaited_twins: AwaitedTwins,
-    commits: Commits,
 }
 
 /// How twins follow their owners: by digests, by comparison, and anew.

@@ -248,7 +248,7 @@ impl Driver {
         leaving.unprotected.retain(|flow| !over.contains(flow));
         check.unprotected += u32::try_from(leaving.unprotected.len()).unwrap_or(u32::MAX);
         // Neither before nor behind them.
-        check.confirming += self.snapshots.commits.count(share);
+        check.confirming += self.snapshots.commits_under_way(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
         tracing::debug!(share = share.0, ?check, "flows looked at");
@@ -324,7 +324,7 @@ impl Driver {
         let silent = leaving.silent_since.map(|since| clock::now().since(since));
         if outcome.is_ok() {
             self.turn_flows(share);
-            self.end_committed_twins(share);
+            self.snapshots.end_committed_twins(&self.ground, share);
         }
         let name = self.ground.name_of(share);
         let (mut rest, mut stay) = (Vec::new(), Vec::new());

@@ -13,8 +13,8 @@ use godwit_wire::{
     FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
 
-use super::births::NoRoom;
 use super::replay::admit_twin;
+use super::snapshots::NoRoom;
 use super::{Driver, segments};
 use crate::apps::Places;
 use crate::clock;
@@ -66,7 +66,11 @@ impl Driver {
             RejoinAction::Restore {
                 generation,
                 restore,
-            } => self.expect_twin(share, generation, &restore),
+            } => {
+                let with = (&mut self.ground, &mut self.twins.replays);
+                self.snapshots
+                    .expect_twin(with, share, generation, &restore);
+            }
             RejoinAction::Feed {
                 flow,
                 seq,
@@ -133,9 +137,7 @@ impl Driver {
 
     /// First the tap, then the log: what comes in between is in both.
     pub(super) fn begin_rejoin(&mut self, share: ShareId, flow: FlowId, generation: Generation) {
-        // What the twin before had, this one lacks.
-        self.snapshots.exports.note_rejoin(flow.key);
-        self.snapshots.commits.forget(flow.key);
+        self.snapshots.note_rejoin(flow.key);
         let begins = self.ground.flow(flow).map(|state| self.beginning(&state));
         let now = clock::now();
         if matches!(begins, Some(Err(NoRoom))) {
@@ -159,9 +161,11 @@ impl Driver {
         let restore = Some(Box::new(restore));
         self.ground.node.handle_restore(share, flow, restore, now);
         if let (Some(snapshot), Some(state)) = (snapshot, self.ground.flow(flow)) {
-            self.send_snapshot(&state, snapshot, now);
+            let ground = &mut self.ground;
+            self.snapshots
+                .send_snapshot(ground, (&state, snapshot), now);
         }
-        let delay = self.snapshots.exports.under_way().duration();
+        let delay = self.snapshots.time_under_way();
         self.ground.node.handle_restore_delay(share, flow, delay);
     }
 
@@ -170,7 +174,7 @@ impl Driver {
         let log = flow.log;
         let kept = self.ground.is_kept(flow.share);
         let snapshot = if kept {
-            self.snapshot_in_log(flow)
+            self.snapshots.snapshot_in_log(&self.ground, flow)
         } else {
             Ok(None)
         };
@@ -199,7 +203,7 @@ impl Driver {
         places: &LazyCell<Places, impl FnOnce() -> Places>,
     ) -> bool {
         let kept = || places.get(&flow.id.key).map_or(&[][..], Vec::as_slice);
-        is_whole(flow) || self.has_snapshot_in_log(flow, kept())
+        is_whole(flow) || self.snapshots.has_snapshot_in_log(flow, kept())
     }
 
     fn restore(&self, share: ShareId, flow: FlowId, begins: &Beginning) -> Option<Restore> {

@@ -12,6 +12,7 @@ use super::compare::compare;
 use super::devices::{announce_owned, defend, follow_place};
 use super::leash::apply_census;
 use super::revive::go_on_reviving;
+use super::snapshots::answer_held;
 use super::{Driver, End};
 use crate::clock;
 use crate::facts::Seen;
@@ -121,8 +122,7 @@ impl Driver {
         let sometimes = [
             self.ground.node.poll_timeout(),
             self.twins.replays.due(),
-            self.snapshots.exports.due(),
-            self.snapshots.commits.poll_timeout(),
+            self.snapshots.due(),
             self.requests.due(),
         ];
         let always = [
@@ -187,12 +187,14 @@ impl Driver {
                     self.drain();
                 }
             }
-            Input::Commit(commit) => self.begin_commit(*commit, now),
+            Input::Commit(commit) => {
+                self.snapshots.begin_commit(&mut self.ground, *commit, now);
+            }
             Input::CommitHeld {
                 share,
                 flow,
                 number,
-            } => self.answer_held(share, flow, number),
+            } => answer_held(&mut self.ground, share, flow, number),
             Input::Next { config, identity } => self.next = Some((config, identity)),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
@@ -202,9 +204,7 @@ impl Driver {
     /// What was under way on the old link is lost.
     fn feed_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
         self.twins.digest.forget();
-        self.snapshots.exports.forget();
-        self.snapshots.awaited_twins.forget();
-        self.snapshots.commits.handle_link_change();
+        self.snapshots.note_link_change();
         self.ground.resolver.hurry();
         self.ground.node.handle_link(peer, link, now);
     }
@@ -241,19 +241,11 @@ impl Driver {
     pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
         if event.kind == FlowEventKind::Ended {
             self.twins.digest.note_end(event);
-            self.snapshots.exports.note_end(event.flow);
             self.ground.apps.note_end(event.flow.key);
-            self.snapshots.awaited_twins.note_end(event.flow);
-            self.snapshots.commits.forget(event.flow.key);
-            self.end_commits(|_, flow| flow == event.flow);
         }
-        if event.kind == FlowEventKind::Left {
-            self.snapshots.awaited_twins.note_end(event.flow);
+        if !self.snapshots.note_event(&mut self.ground, event) {
+            self.ground.node.handle_flow_event(event, now);
         }
-        if self.holds_back(event) {
-            return;
-        }
-        self.ground.node.handle_flow_event(event, now);
     }
 
     /// What is due by the clock and is none of the core's business.
@@ -291,10 +283,7 @@ impl Driver {
         if self.twins.replays.due().is_some_and(|due| due <= now) {
             self.twins.replays.replay(&mut self.ground, now);
         }
-        if self.snapshots.exports.due().is_some_and(|due| due <= now) {
-            self.send_snapshots(now);
-        }
-        self.look_after_commits(now);
+        self.snapshots.tick(&mut self.ground, now);
         if self.servers.due() <= now {
             self.servers.look_for_listeners(&mut self.ground, now);
         }

@@ -15,13 +15,15 @@ use godwit_core::snapshot::room::Urgency;
 use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, Generation, Restore, ShareId};
 
-use super::Driver;
-use super::keeper;
+use super::Snapshots;
+use crate::driver::ground::Ground;
+use crate::driver::keeper;
+use crate::driver::replay::Replays;
 use crate::reprotect::MAX_OUTPUT;
 
 /// What a twin would begin at has to wait: too much is on its way to the standby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NoRoom;
+pub(in crate::driver) struct NoRoom;
 
 /// As a standby: twins that are to be born at snapshots that have not come.
 #[derive(Debug, Default)]
@@ -80,9 +82,13 @@ const fn is_near(place: &SnapshotPlace, (bytes_in, bytes_out): (u64, u64)) -> bo
         && bytes_out.saturating_sub(place.written) <= MAX_OUTPUT
 }
 
-impl Driver {
+impl Snapshots {
     /// The snapshot at which a new twin of a running flow can begin, if one is in its log.
-    pub(super) fn snapshot_in_log(&mut self, flow: &FlowState) -> Result<Option<Parcel>, NoRoom> {
+    pub(in crate::driver) fn snapshot_in_log(
+        &mut self,
+        ground: &Ground,
+        flow: &FlowState,
+    ) -> Result<Option<Parcel>, NoRoom> {
         let refused = Cell::new(false);
         let choose = |kept: &[SnapshotPlace]| {
             let place = latest_in_log(flow, kept)?;
@@ -90,12 +96,12 @@ impl Driver {
             refused.set(!fits);
             fits.then_some(place)
         };
-        let Some(exported) = self.ground.apps.exported_of(flow.id.key, choose) else {
+        let Some(exported) = ground.apps.exported_of(flow.id.key, choose) else {
             return if refused.get() { Err(NoRoom) } else { Ok(None) };
         };
         let commit = exported.place.kind == SnapshotKind::Commit;
         Ok(Some(Parcel {
-            commit: commit.then(|| self.snapshots.exports.next_number()),
+            commit: commit.then(|| self.exports.next_number()),
             exported,
             output: Vec::new(),
         }))
@@ -104,30 +110,32 @@ impl Driver {
     /// One that finds no room on the way to the standby goes later.
     fn fits(&self, place: &SnapshotPlace) -> bool {
         let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-        let under_way = self.snapshots.exports.under_way();
+        let under_way = self.exports.under_way();
         under_way.has_room(Urgency::Ordinary, length)
     }
 
     /// Whether there is one among those that are `kept`.
-    pub(super) fn has_snapshot_in_log(&self, flow: &FlowState, kept: &[SnapshotPlace]) -> bool {
+    pub(in crate::driver) fn has_snapshot_in_log(
+        &self,
+        flow: &FlowState,
+        kept: &[SnapshotPlace],
+    ) -> bool {
         latest_in_log(flow, kept).is_some_and(|place| self.fits(&place))
     }
 
     /// As a standby: a running flow is to have a twin, which begins where the
     /// connection does, or at a snapshot that follows.
-    pub(super) fn expect_twin(
+    pub(in crate::driver) fn expect_twin(
         &mut self,
+        (ground, replays): (&mut Ground, &mut Replays),
         share: ShareId,
         generation: Generation,
         restore: &Restore,
     ) {
         let begins = (restore.record.id.irs + 1, restore.record.iss + 1);
-        self.snapshots.awaited_twins.note_end(restore.flow());
-        if !self.ground.is_kept(share) || (restore.base, restore.base_ack) == begins {
-            return self
-                .twins
-                .replays
-                .restore_twin(&mut self.ground, share, generation, restore);
+        self.awaited_twins.note_end(restore.flow());
+        if !ground.is_kept(share) || (restore.base, restore.base_ack) == begins {
+            return replays.restore_twin(ground, share, generation, restore);
         }
         let restore = restore.clone();
         let birth = Birth {
@@ -135,30 +143,24 @@ impl Driver {
             generation,
             restore,
         };
-        self.snapshots
-            .awaited_twins
-            .0
-            .insert(birth.restore.flow(), birth);
+        self.awaited_twins.0.insert(birth.restore.flow(), birth);
     }
 
     /// Makes the twin that begins at this snapshot; the keeper has that first. It comes
     /// right behind the word of the twin, so another one says that there will be none.
     /// Gives back what is for a twin that is there.
-    pub(super) fn bear(&mut self, flow: FlowId, parcel: Parcel) -> Option<Parcel> {
-        let birth = self.snapshots.awaited_twins.0.remove(&flow);
-        match (
-            birth.filter(|birth| birth.is_at(&parcel)),
-            &self.snapshots.keeper,
-        ) {
+    pub(super) fn bear(
+        &mut self,
+        (ground, replays): (&mut Ground, &mut Replays),
+        flow: FlowId,
+        parcel: Parcel,
+    ) -> Option<Parcel> {
+        let birth = self.awaited_twins.0.remove(&flow);
+        match (birth.filter(|birth| birth.is_at(&parcel)), &self.keeper) {
             (Some(birth), Some(keeper)) => {
                 keeper.bear(flow, parcel);
                 let (share, generation) = (birth.share, birth.generation);
-                self.twins.replays.restore_twin(
-                    &mut self.ground,
-                    share,
-                    generation,
-                    &birth.restore,
-                );
+                replays.restore_twin(ground, share, generation, &birth.restore);
                 None
             }
             (Some(_) | None, _) => Some(parcel),
