@@ -10,7 +10,7 @@ use super::revive::{let_go, release_gate, revive};
 use super::servers::{end_old_silence, reopen, silence};
 use super::shares::Part;
 use super::twins::poke_twin;
-use super::{Driver, segments};
+use super::{Driver, rejoin, segments};
 use crate::clock;
 use crate::config::PeerRole;
 
@@ -53,7 +53,10 @@ impl Driver {
             Action::Move(share, action) => self.carry_out_move(share, action),
             Action::Flow(share, action) => self.carry_out_flow(share, action),
             Action::Twin(share, action) => self.carry_out_twin(share, action),
-            Action::Rejoin(share, action) => self.carry_out_rejoin(share, action),
+            Action::Rejoin(share, action) => {
+                let with = (&mut self.snapshots, &mut self.twins.replays);
+                rejoin::carry_out(&mut self.ground, with, share, action);
+            }
             Action::Snapshot(share, action) => {
                 let with = (&mut self.ground, &mut self.twins.replays);
                 self.snapshots.carry_out(with, share, action);

@@ -277,9 +277,10 @@ impl Driver {
         self.go_on_dismissing();
         compare(&mut self.ground, &mut self.twins.comparisons, now);
         self.twins.farewells.tick(&self.ground, now);
-        if self.twins.rejoins.due() <= now {
-            self.offer_candidates(now);
-        }
+        let is_idle = self.twins.digest.is_idle();
+        self.twins
+            .rejoins
+            .tick(&mut self.ground, &self.snapshots, is_idle, now);
         if self.twins.replays.due().is_some_and(|due| due <= now) {
             self.twins.replays.replay(&mut self.ground, now);
         }
