@@ -20,7 +20,6 @@ use super::canary::{Canaries, Nest, Origins};
 use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::dismissal::Dismissals;
-use super::doubts::Doubts;
 use super::earlier;
 use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
@@ -40,11 +39,12 @@ use super::servers::Servers;
 use super::shares::Shares;
 use super::snapshots::Snapshots;
 use super::standstill::Standstill;
+use super::sweep::Sweep;
 use super::twins::Farewells;
 use super::voice::Voice;
 use super::{
     Driver, InstallError, Lasting, Outside, Surroundings, Twins, leftover, other, ring, routes,
-    sweep, unlisted,
+    unlisted,
 };
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
@@ -411,20 +411,24 @@ impl Installed {
     }
 
     /// Starts the threads that read the data path's tables and ring buffers.
-    fn start_readers(&mut self, place: Arc<Place>, inbox: &Inbox) -> io::Result<Arc<Doubts>> {
+    fn start_readers(
+        &mut self,
+        place: Arc<Place>,
+        inbox: &Inbox,
+        now: MonoTime,
+    ) -> io::Result<Sweep> {
         let flows = &self.parts.datapath.flows;
         let crowds = self.parts.datapath.crowds.clone();
         leash::spawn_census(flows.clone(), crowds, inbox.clone())?;
-        let doubts = Arc::new(Doubts::default());
-        sweep::spawn(flows.clone(), doubts.clone(), place.clone(), inbox.clone())?;
+        let sweep = Sweep::spawn(flows.clone(), place.clone(), inbox.clone(), now)?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
         routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;
-        ring::spawn_reader(self.parts.events.clone(), doubts.clone(), inbox.clone())?;
+        ring::spawn_reader(self.parts.events.clone(), sweep.doubts(), inbox.clone())?;
         let canaries = self.parts.datapath.twins.canaries.clone();
         let nest = self.nest.take();
         nest.map_or(Ok(()), |nest| nest.spawn(canaries))?;
-        Ok(doubts)
+        Ok(sweep)
     }
 
     /// Puts the driver together; [`Driver::run`] starts it.
@@ -446,7 +450,7 @@ impl Installed {
         let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.ears());
         let resolver = resolver.map_err(MachineError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
-        let doubts = self.start_readers(place, &surroundings.inbox);
+        let sweep = self.start_readers(place, &surroundings.inbox, now);
         let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
         let core = self.core(&node, surroundings.memory, now);
         let interface = self.parts.interface;
@@ -494,10 +498,9 @@ impl Installed {
             dismissals: Dismissals::default(),
             standstill,
             moves: Moves::default(),
-            doubts: doubts.map_err(MachineError::Thread)?,
+            sweep: sweep.map_err(MachineError::Thread)?,
             handoffs,
             wishes: Wishes::default(),
-            housekeeping: now,
             restarts: false,
             ground,
         };

@@ -36,6 +36,7 @@ mod doubts;
 mod dying;
 mod earlier;
 mod fence;
+mod flow_feed;
 pub(crate) mod follow;
 mod freezer;
 mod gone;
@@ -80,8 +81,8 @@ mod voice;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::Events;
+use godwit_core::VoterMemory;
 use godwit_core::twin::compare::Comparisons;
-use godwit_core::{MonoTime, VoterMemory};
 use godwit_sock::Interface;
 
 use crate::apps::Apps;
@@ -109,7 +110,6 @@ pub use pins::pin_name;
 use canary::{Canaries, Origins};
 use digest::Digest;
 use dismissal::Dismissals;
-use doubts::Doubts;
 use follow::{Follow, Place};
 use ground::Ground;
 pub use handoff::HandoffStartError;
@@ -122,6 +122,7 @@ use requests::Requests;
 use servers::Servers;
 use snapshots::Snapshots;
 use standstill::Standstill;
+use sweep::Sweep;
 use twins::Farewells;
 
 /// What the driver needs besides what [`Installed`] has.
@@ -214,13 +215,11 @@ pub struct Driver {
     /// Which of them are stopped.
     standstill: Standstill,
     moves: Moves,
-    /// Flows of which the kernel is asked soon whether they have sockets.
-    doubts: Arc<Doubts>,
+    sweep: Sweep,
     /// Connections that go to other servers one by one; `None` if no service of
     /// this node has such.
     handoffs: Option<Handoffs>,
     wishes: Wishes,
-    housekeeping: MonoTime,
     /// Whether this is the end before a restart.
     restarts: bool,
 }

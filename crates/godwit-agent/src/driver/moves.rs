@@ -242,7 +242,8 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows to move");
             check.unprotected += 1;
         }
-        let over = self.let_go_ghosts(&unprotected, now);
+        let (sweep, mut feed) = self.sweep();
+        let over = sweep.let_go_ghosts(&mut feed, &unprotected, now);
         leaving.flows -= over.len() as u64;
         leaving.unprotected = unprotected.iter().map(|flow| flow.id).collect();
         leaving.unprotected.retain(|flow| !over.contains(flow));

@@ -13,11 +13,15 @@ use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_sock::{has_tcp_socket, without_tcp_socket};
 use godwit_wire::{FlowId, FlowKey, SeqNumber, UnprotectedReason};
 
-use super::Driver;
 use super::doubts::Doubts;
+use super::flow_feed::FlowFeed;
 use super::follow::Place;
+use super::ground::Ground;
 use crate::clock;
 use crate::input::{Inbox, Input};
+
+/// How often is looked for what was not heard: flows that ended.
+pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
 /// How often flows without a socket are looked for, at most.
 const SWEEP: Duration = Duration::from_secs(15);
@@ -51,54 +55,90 @@ const ENDING: Duration = Duration::from_secs(10);
 /// Longer than a new socket is waited for, and in no step with the tries, one a second.
 const ANEW: Duration = Duration::from_millis(650);
 
-impl Driver {
-    /// Of flows that keep their share from moving, how many are over: they have no socket. If
-    /// there are more of them than can be looked up at once, the others are looked up soon.
-    pub(super) fn let_go_ghosts(&mut self, flows: &[FlowState], now: MonoTime) -> BTreeSet<FlowId> {
-        let (first, others) = flows.split_at(flows.len().min(LOOKED_UP));
-        for flow in others {
-            self.doubts.add(ended(flow));
-        }
-        let ifindex = self.ground.voice.ifindex;
-        let old = first.iter().filter(|flow| !is_young(flow.born_ns, now));
-        let ghosts = ghosts(old.map(ended), |flow| has_tcp_socket(ifindex, flow));
-        let over = ghosts.iter().map(|event| event.flow).collect();
-        self.forget_gone(ghosts, now);
-        over
+/// The hand for such ends.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// Flows of which the kernel is asked soon whether they have sockets.
+    doubts: Arc<Doubts>,
+    due: MonoTime,
+}
+
+impl Sweep {
+    /// Starts the thread that looks for flows without a socket.
+    pub(super) fn spawn(
+        flows: Arc<FlowTable>,
+        place: Arc<Place>,
+        inbox: Inbox,
+        now: MonoTime,
+    ) -> io::Result<Self> {
+        let doubts = Arc::new(Doubts::default());
+        spawn(flows, doubts.clone(), place, inbox)?;
+        Ok(Self { doubts, due: now })
     }
 
-    /// Flows of which there is no socket: they are over.
-    pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
-        for event in gone {
-            self.ground.give(event.share, event.flow, Order::Forget);
-            self.feed_flow(event, now);
-        }
+    /// Where to say which flows may have none.
+    pub(super) fn doubts(&self) -> Arc<Doubts> {
+        self.doubts.clone()
+    }
+
+    /// When [`Sweep::tick`] is due.
+    pub(super) const fn due(&self) -> MonoTime {
+        self.due
     }
 
     /// Flows under supervision that have ended without the core's knowing.
-    pub(super) fn find_lost_ends(&mut self, now: MonoTime) {
-        let supervised: Vec<_> = self.ground.node.supervised_flows().collect();
+    pub(super) fn tick(&mut self, feed: &mut FlowFeed<'_>, now: MonoTime) {
+        self.due = now.saturating_add(HOUSEKEEPING);
+        let supervised: Vec<_> = feed.ground.node.supervised_flows().collect();
         for event in supervised {
-            if !self.is_over(&event) {
+            if !is_over(feed.ground, &event) {
                 continue;
             }
             // Or it is under way; it may come twice.
             tracing::debug!(flow = %event.flow.key, "its end was not reported");
-            self.feed_flow(event, now);
+            feed.feed(event, now);
         }
     }
 
-    /// One that can't be looked up is left for the next time.
-    fn is_over(&self, event: &FlowEvent) -> bool {
-        self.ground
-            .datapath
-            .flows
-            .get(event.flow.key)
-            .is_ok_and(|found| {
-                let found = found.map(|state| (state.id.irs, state.phase));
-                has_ended(event.flow, found)
-            })
+    /// Of flows that keep their share from moving, how many are over: they have no socket. If
+    /// there are more of them than can be looked up at once, the others are looked up soon.
+    pub(super) fn let_go_ghosts(
+        &self,
+        feed: &mut FlowFeed<'_>,
+        flows: &[FlowState],
+        now: MonoTime,
+    ) -> BTreeSet<FlowId> {
+        let (first, others) = flows.split_at(flows.len().min(LOOKED_UP));
+        for flow in others {
+            self.doubts.add(ended(flow));
+        }
+        let ifindex = feed.ground.voice.ifindex;
+        let old = first.iter().filter(|flow| !is_young(flow.born_ns, now));
+        let ghosts = ghosts(old.map(ended), |flow| has_tcp_socket(ifindex, flow));
+        let over = ghosts.iter().map(|event| event.flow).collect();
+        forget_gone(feed, ghosts, now);
+        over
     }
+}
+
+/// Flows of which there is no socket: they are over.
+pub(super) fn forget_gone(feed: &mut FlowFeed<'_>, gone: Vec<FlowEvent>, now: MonoTime) {
+    for event in gone {
+        feed.ground.give(event.share, event.flow, Order::Forget);
+        feed.feed(event, now);
+    }
+}
+
+/// One that can't be looked up is left for the next time.
+fn is_over(ground: &Ground, event: &FlowEvent) -> bool {
+    ground
+        .datapath
+        .flows
+        .get(event.flow.key)
+        .is_ok_and(|found| {
+            let found = found.map(|state| (state.id.irs, state.phase));
+            has_ended(event.flow, found)
+        })
 }
 
 /// Whether a flow is over of which the data path has this: its four-tuple may be
@@ -109,7 +149,7 @@ fn has_ended(flow: FlowId, found: Option<(SeqNumber, Phase)>) -> bool {
 
 /// Looks until the driver is gone, off its thread: the kernel walks over all of
 /// its sockets.
-pub(super) fn spawn(
+fn spawn(
     flows: Arc<FlowTable>,
     doubts: Arc<Doubts>,
     place: Arc<Place>,

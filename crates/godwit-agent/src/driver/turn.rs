@@ -3,23 +3,22 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use godwit_core::{FlowEvent, FlowEventKind, Link, MonoTime, PeerId};
+use godwit_core::{Link, MonoTime, PeerId};
 use godwit_wire::{GoodbyeReason, Message};
 use tokio::sync::oneshot;
 
 use super::bereft::{self, note_beginning};
 use super::compare::compare;
 use super::devices::{announce_owned, defend, follow_place};
+use super::flow_feed::FlowFeed;
 use super::leash::apply_census;
 use super::revive::go_on_reviving;
 use super::snapshots::answer_held;
+use super::sweep::{HOUSEKEEPING, Sweep, forget_gone};
 use super::{Driver, End};
 use crate::clock;
 use crate::facts::Seen;
 use crate::input::{Input, Inputs, Query};
-
-/// How often is looked for what was not heard: flows that ended.
-const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
 /// Inputs that are fed before the clock is looked at: about a millisecond.
 const BATCH: usize = 256;
@@ -131,7 +130,7 @@ impl Driver {
             self.twins.rejoins.due(),
             self.servers.due(),
             self.canaries.due(),
-            self.housekeeping,
+            self.sweep.due(),
         ];
         let first = sometimes.into_iter().flatten().chain(always).min();
         first.map_or(HOUSEKEEPING, |due| due.since(now))
@@ -150,7 +149,7 @@ impl Driver {
             Input::Unanswered(question) => self.requests.ask_after(&self.ground, question),
             Input::Message { peer, message } => self.hear(peer, &message, now),
             Input::Link { peer, link } => self.feed_link(peer, link, now),
-            Input::Flow(event) => self.feed_flow(event, now),
+            Input::Flow(event) => self.flow_feed().feed(event, now),
             Input::Exit(exit) => self.servers.feed_exit(&mut self.ground, &exit, now),
             Input::ListenerClosed => self.servers.note_closed(now),
             Input::Stopped(hint) => self.standstill.note(hint),
@@ -160,7 +159,7 @@ impl Driver {
             }
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => apply_census(&mut self.ground, &census, now),
-            Input::Gone(gone) => self.forget_gone(gone, now),
+            Input::Gone(gone) => forget_gone(&mut self.flow_feed(), gone, now),
             Input::Facts(seen) => self.feed_facts(seen, now),
             Input::Place { ifindex, mac } => {
                 follow_place(&mut self.ground, ifindex, mac);
@@ -238,14 +237,18 @@ impl Driver {
         self.ground.node.handle_message(peer, message, now);
     }
 
-    pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
-        if event.kind == FlowEventKind::Ended {
-            self.twins.digest.note_end(event);
-            self.ground.apps.note_end(event.flow.key);
-        }
-        if !self.snapshots.note_event(&mut self.ground, event) {
-            self.ground.node.handle_flow_event(event, now);
-        }
+    fn flow_feed(&mut self) -> FlowFeed<'_> {
+        let (_, feed) = self.sweep();
+        feed
+    }
+
+    pub(super) fn sweep(&mut self) -> (&mut Sweep, FlowFeed<'_>) {
+        let feed = FlowFeed {
+            ground: &mut self.ground,
+            digest: &mut self.twins.digest,
+            snapshots: &mut self.snapshots,
+        };
+        (&mut self.sweep, feed)
     }
 
     /// What is due by the clock and is none of the core's business.
@@ -291,9 +294,9 @@ impl Driver {
         if self.canaries.due() <= now {
             self.canaries.send_canaries(&mut self.ground, now);
         }
-        if self.housekeeping <= now {
-            self.housekeeping = now.saturating_add(HOUSEKEEPING);
-            self.find_lost_ends(now);
+        if self.sweep.due() <= now {
+            let (sweep, mut feed) = self.sweep();
+            sweep.tick(&mut feed, now);
             self.canaries.follow_origins(&self.ground);
             self.ground.events.sum_up();
         }
