@@ -6,11 +6,12 @@ use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
 use super::addresses::announce;
 use super::fence::{power_off, renew, to_expiry};
+use super::flow_feed::FlowFeed;
 use super::revive::{let_go, release_gate, revive};
 use super::servers::{end_old_silence, reopen, silence};
 use super::shares::Part;
 use super::twins::poke_twin;
-use super::{Driver, rejoin, segments};
+use super::{Driver, moves, rejoin, segments};
 use crate::clock;
 use crate::config::PeerRole;
 
@@ -50,7 +51,17 @@ impl Driver {
     fn carry_out_now(&mut self, action: Action) {
         match action {
             Action::Share(share, action) => self.carry_out_share(share, action),
-            Action::Move(share, action) => self.carry_out_move(share, action),
+            Action::Move(share, action) => {
+                let mut lent = moves::Lent {
+                    feed: FlowFeed {
+                        ground: &mut self.ground,
+                        digest: &mut self.twins.digest,
+                        snapshots: &mut self.snapshots,
+                    },
+                    sweep: &self.sweep,
+                };
+                self.moves.carry_out(&mut lent, share, action);
+            }
             Action::Flow(share, action) => self.carry_out_flow(share, action),
             Action::Twin(share, action) => self.carry_out_twin(share, action),
             Action::Rejoin(share, action) => {

@@ -75,7 +75,7 @@ impl Driver {
                 force: false,
                 reply,
             };
-            self.start_move(wish, clock::now());
+            self.moves.start(&mut self.ground, wish, clock::now());
         }
         let end = clock::now().saturating_add(PATIENCE);
         let is_open = |it: &mut oneshot::Receiver<_>| {

@@ -8,9 +8,12 @@ use godwit_core::{Command, FlowCheck, MonoTime, MoveAction, MoveError, MoveWish}
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
+use super::flow_feed::FlowFeed;
+use super::ground::Ground;
 use super::resets::{ResetReason, reset};
 use super::revive::answer_half_open;
-use super::{Driver, segments};
+use super::segments;
+use super::sweep::Sweep;
 use crate::clock;
 use crate::clock::ms;
 use crate::moves::{MoveRefused, MoveReport, SCHEMA, Wish};
@@ -56,38 +59,50 @@ struct Leaving {
     silent_since: Option<MonoTime>,
 }
 
-impl Driver {
-    pub(super) fn carry_out_move(&mut self, share: ShareId, action: MoveAction) {
+/// What moves are lent.
+pub(super) struct Lent<'a> {
+    pub(super) feed: FlowFeed<'a>,
+    pub(super) sweep: &'a Sweep,
+}
+
+impl Lent<'_> {
+    fn ground(&mut self) -> &mut Ground {
+        self.feed.ground
+    }
+}
+
+impl Moves {
+    pub(super) fn carry_out(&mut self, lent: &mut Lent<'_>, share: ShareId, action: MoveAction) {
         match action {
-            MoveAction::CheckFlows { peer: _ } => self.check_flows(share),
-            MoveAction::ResetUnprotected => self.reset_unprotected(share),
-            MoveAction::HandOver => self.hand_over(share),
-            MoveAction::Resume => self.resume(share),
-            MoveAction::Ask { wish } => self.ask_move(share, wish),
-            MoveAction::Ended { outcome } => self.end_move(share, outcome),
+            MoveAction::CheckFlows { peer: _ } => self.check_flows(lent, share),
+            MoveAction::ResetUnprotected => self.reset_unprotected(lent.ground(), share),
+            MoveAction::HandOver => self.hand_over(lent.ground(), share),
+            MoveAction::Resume => resume(lent.ground(), share),
+            MoveAction::Ask { wish } => self.ask(lent.ground(), share, wish),
+            MoveAction::Ended { outcome } => self.end(lent, share, outcome),
         }
     }
 
-    pub(super) fn start_move(&mut self, wish: Wish, now: MonoTime) {
-        let (share, to) = match self.understand(&wish) {
+    pub(super) fn start(&mut self, ground: &mut Ground, wish: Wish, now: MonoTime) {
+        let (share, to) = match understand(ground, &wish) {
             Ok(understood) => understood,
             // Whoever asked may have gone.
             Err(refused) => return drop(wish.reply.send(Err(refused))),
         };
-        let waits = self.that_move_with(share);
-        if self.moves.is_waited_for(&waits) {
+        let waits = that_move_with(ground, share);
+        if self.is_waited_for(&waits) {
             let refused = say(&wish.service, &wish.to, MoveError::AlreadyMoving);
             return drop(wish.reply.send(Err(refused)));
         }
         let report = MoveReport {
             schema: SCHEMA.into(),
-            from: self.ground.config.node.name.to_string(),
+            from: ground.config.node.name.to_string(),
             to: to.to_string(),
             services: Vec::new(),
             flows: 0,
             silent_ms: 0.0,
         };
-        self.moves.askers.push(Asker {
+        self.askers.push(Asker {
             waits: waits.clone(),
             ready: BTreeSet::new(),
             report,
@@ -97,20 +112,20 @@ impl Driver {
         let force = wish.force;
         for share in waits {
             let command = Command::Move { share, to, force };
-            self.ground.node.handle_command(command, now);
+            ground.node.handle_command(command, now);
         }
     }
 
     /// The shares of one address move without anybody asking. All of them ask for that at the
     /// same time: one asker is enough.
-    pub(super) fn ask_move(&mut self, share: ShareId, wish: MoveWish) {
+    fn ask(&mut self, ground: &mut Ground, share: ShareId, wish: MoveWish) {
         let MoveWish { to, force, cause } = wish;
-        if self.moves.is_waited_for(&self.that_move_with(share)) {
+        if self.is_waited_for(&that_move_with(ground, share)) {
             return;
         }
-        let service = self.ground.name_of(share);
+        let service = ground.name_of(share);
         let fields = [("service", service.as_str()), ("to", to.as_str())];
-        self.ground.events.publish_own(cause.as_str(), true, fields);
+        ground.events.publish_own(cause.as_str(), true, fields);
         let (reply, _nobody) = oneshot::channel();
         let wish = Wish {
             service,
@@ -118,60 +133,13 @@ impl Driver {
             force,
             reply,
         };
-        self.start_move(wish, clock::now());
-    }
-
-    /// One node has an address, so all services of that address move together.
-    fn that_move_with(&self, share: ShareId) -> BTreeSet<ShareId> {
-        let mut all: BTreeSet<_> = self.ground.shares.mates(share).into_iter().collect();
-        all.retain(|mate| {
-            let entry = self.ground.shares.get(*mate).map(|mate| mate.entry.role);
-            entry == Some(Role::Owner)
-        });
-        all.insert(share);
-        all
-    }
-
-    fn understand(&self, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
-        let refused = |reason, sentence| Err(MoveRefused { reason, sentence });
-        let service = &wish.service;
-        let known = self
-            .ground
-            .shares
-            .iter()
-            .find(|(_, share)| share.name == *service);
-        let Some((share, _)) = known else {
-            return refused(
-                "unknown_service",
-                format!("this node serves no service {service:?}"),
-            );
-        };
-        if self
-            .ground
-            .config
-            .own_shares()
-            .any(|(id, it)| id == share && it.moves())
-        {
-            return refused(
-                "moves_singly",
-                format!(
-                    "service {service} has no twins, its connections move one by one: \
-                     say how many (--count, --percent)"
-                ),
-            );
-        }
-        let nodes = std::iter::once(self.ground.config.node.name)
-            .chain(self.ground.config.others().map(|peer| peer.name));
-        match nodes.into_iter().find(|node| node.as_str() == wish.to) {
-            Some(to) => Ok((share, to)),
-            None => refused("unknown_node", format!("there is no node {:?}", wish.to)),
-        }
+        self.start(ground, wish, clock::now());
     }
 
     /// The standby of a share is ready to own it. Shares of one address move
     /// together or not at all: their flows are looked at when all are ready.
-    pub(super) fn check_flows(&mut self, share: ShareId) {
-        let mut askers = self.moves.askers.iter_mut();
+    fn check_flows(&mut self, lent: &mut Lent<'_>, share: ShareId) {
+        let mut askers = self.askers.iter_mut();
         let asker = askers.find(|asker| asker.waits.contains(&share));
         // An asker may have gone with a reload.
         let (together, mate_stays) = match asker {
@@ -190,27 +158,25 @@ impl Driver {
             ..FlowCheck::default()
         };
         for share in &together {
-            let check = self.look_at_flows(*share);
+            let check = self.look_at_flows(lent, *share);
             sum.unprotected += check.unprotected;
             sum.confirming += check.confirming;
         }
         for share in together {
-            self.ground.node.handle_flow_check(share, sum, clock::now());
+            let node = &mut lent.ground().node;
+            node.handle_flow_check(share, sum, clock::now());
         }
     }
 
     /// Looks whether all flows of a share have a twin that may be served, and
     /// says of each to the peer what this node has.
-    fn look_at_flows(&mut self, share: ShareId) -> FlowCheck {
+    fn look_at_flows(&mut self, lent: &mut Lent<'_>, share: ShareId) -> FlowCheck {
         let now = clock::now();
-        let generation = self
-            .ground
-            .shares
-            .get(share)
-            .map(|share| share.entry.generation);
+        let ground = &*lent.feed.ground;
+        let generation = ground.shares.get(share).map(|share| share.entry.generation);
         let (mut check, mut leaving) = (FlowCheck::default(), Leaving::default());
         let (mut busy, mut unprotected) = (Vec::new(), Vec::new());
-        let scanned = self.ground.datapath.flows.for_each(|flow| {
+        let scanned = ground.datapath.flows.for_each(|flow| {
             if flow.share != share || flow.phase == Phase::Ended {
                 return;
             }
@@ -236,100 +202,63 @@ impl Driver {
             if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
                 busy.push((flow.heard_ns, flow.id));
             }
-            self.say_what_we_have(&flow);
+            say_what_we_have(ground, &flow);
         });
         if let Err(error) = scanned {
             tracing::error!(error = %error, "can't read the flows to move");
             check.unprotected += 1;
         }
-        let (sweep, mut feed) = self.sweep();
-        let over = sweep.let_go_ghosts(&mut feed, &unprotected, now);
+        let over = lent.sweep.let_go_ghosts(&mut lent.feed, &unprotected, now);
         leaving.flows -= over.len() as u64;
         leaving.unprotected = unprotected.iter().map(|flow| flow.id).collect();
         leaving.unprotected.retain(|flow| !over.contains(flow));
         check.unprotected += u32::try_from(leaving.unprotected.len()).unwrap_or(u32::MAX);
         // Neither before nor behind them.
-        check.confirming += self.snapshots.commits_under_way(share);
+        check.confirming += lent.feed.snapshots.commits_under_way(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
         tracing::debug!(share = share.0, ?check, "flows looked at");
-        self.moves.leaving.insert(share, leaving);
+        self.leaving.insert(share, leaving);
         check
-    }
-
-    /// To the next owner: acknowledgement, window, what was sent, and our clock.
-    fn say_what_we_have(&self, flow: &FlowState) {
-        if let Some(packet) = segments::owner_word(flow) {
-            self.ground.say_to_standby(flow, &packet);
-        }
     }
 
     /// At a forced move, while we still own: the gate lets it out as long as the
     /// fence is open. Whoever does not hear of it hears it from the new owner.
-    pub(super) fn reset_unprotected(&mut self, share: ShareId) {
-        let Some(leaving) = self.moves.leaving.get_mut(&share) else {
+    fn reset_unprotected(&mut self, ground: &mut Ground, share: ShareId) {
+        let Some(leaving) = self.leaving.get_mut(&share) else {
             return;
         };
         let unprotected = std::mem::take(&mut leaving.unprotected);
-        let found = unprotected
-            .into_iter()
-            .filter_map(|flow| self.ground.flow(flow));
+        let found = unprotected.into_iter().filter_map(|flow| ground.flow(flow));
         let found: Vec<_> = found.map(|it| (it, ResetReason::Unprotected)).collect();
-        reset(&mut self.ground, share, &found);
+        reset(ground, share, &found);
     }
 
     /// We are silent: what has happened to busy flows since they were looked at.
-    pub(super) fn hand_over(&mut self, share: ShareId) {
-        let Some(leaving) = self.moves.leaving.get_mut(&share) else {
+    fn hand_over(&mut self, ground: &Ground, share: ShareId) {
+        let Some(leaving) = self.leaving.get_mut(&share) else {
             return;
         };
         leaving.silent_since = Some(clock::now());
         let busy = std::mem::take(&mut leaving.busy);
-        for flow in busy.into_iter().filter_map(|flow| self.ground.flow(flow)) {
-            self.say_what_we_have(&flow);
+        for flow in busy.into_iter().filter_map(|flow| ground.flow(flow)) {
+            say_what_we_have(ground, &flow);
         }
-    }
-
-    /// We speak: every twin is ours now, and those that were shut may send.
-    pub(super) fn resume(&mut self, share: ShareId) {
-        let now = clock::now();
-        let (mut twins, mut unserved) = (Vec::new(), Vec::new());
-        let scanned = self.ground.datapath.flows.for_each(|flow| {
-            if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
-                return;
-            }
-            if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
-                let reason = ResetReason::of_twin(&flow);
-                unserved.push((flow, reason));
-            } else {
-                twins.push(flow);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows to go on with");
-        }
-        twins.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
-        for flow in &twins {
-            self.ground.give(flow.share, flow.id, Order::Turn);
-            if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
-                self.ground.inject(flow, segments::opened_window(flow));
-            }
-        }
-        reset(&mut self.ground, share, &unserved);
-        answer_half_open(&self.ground, share, now);
     }
 
     /// The move of a share has come to its end: whoever waited for it hears.
-    pub(super) fn end_move(&mut self, share: ShareId, outcome: Result<NodeName, MoveError>) {
-        let leaving = self.moves.leaving.remove(&share).unwrap_or_default();
+    fn end(&mut self, lent: &mut Lent<'_>, share: ShareId, outcome: Result<NodeName, MoveError>) {
+        let leaving = self.leaving.remove(&share).unwrap_or_default();
         let silent = leaving.silent_since.map(|since| clock::now().since(since));
         if outcome.is_ok() {
-            self.turn_flows(share);
-            self.snapshots.end_committed_twins(&self.ground, share);
+            turn_flows(lent.ground(), share);
+            lent.feed
+                .snapshots
+                .end_committed_twins(lent.feed.ground, share);
         }
-        let name = self.ground.name_of(share);
+        let name = lent.ground().name_of(share);
         let (mut rest, mut stay) = (Vec::new(), Vec::new());
-        for mut asker in std::mem::take(&mut self.moves.askers) {
+        for mut asker in std::mem::take(&mut self.askers) {
             if asker.waits.remove(&share) {
                 match outcome {
                     Ok(_) => {
@@ -350,26 +279,9 @@ impl Driver {
                 rest.push(asker);
             }
         }
-        self.moves.askers = rest;
+        self.askers = rest;
         for share in stay.into_iter().filter(|mate| *mate != share) {
-            self.check_flows(share);
-        }
-    }
-
-    /// Flows follow their share with their next segment; those that are idle
-    /// now, so that they are shown as what they are.
-    fn turn_flows(&self, share: ShareId) {
-        let mut flows = Vec::new();
-        let scanned = self.ground.datapath.flows.for_each(|flow| {
-            if flow.share == share {
-                flows.push(flow.id);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows that have moved");
-        }
-        for flow in flows {
-            self.ground.give(share, flow, Order::Turn);
+            self.check_flows(lent, share);
         }
     }
 }
@@ -387,6 +299,104 @@ impl Asker {
             Some(refused) => Err(refused),
             None => Ok(self.report),
         });
+    }
+}
+
+/// One node has an address, so all services of that address move together.
+fn that_move_with(ground: &Ground, share: ShareId) -> BTreeSet<ShareId> {
+    let mut all: BTreeSet<_> = ground.shares.mates(share).into_iter().collect();
+    all.retain(|mate| {
+        let entry = ground.shares.get(*mate).map(|mate| mate.entry.role);
+        entry == Some(Role::Owner)
+    });
+    all.insert(share);
+    all
+}
+
+fn understand(ground: &Ground, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
+    let refused = |reason, sentence| Err(MoveRefused { reason, sentence });
+    let service = &wish.service;
+    let known = ground
+        .shares
+        .iter()
+        .find(|(_, share)| share.name == *service);
+    let Some((share, _)) = known else {
+        return refused(
+            "unknown_service",
+            format!("this node serves no service {service:?}"),
+        );
+    };
+    if ground
+        .config
+        .own_shares()
+        .any(|(id, it)| id == share && it.moves())
+    {
+        return refused(
+            "moves_singly",
+            format!(
+                "service {service} has no twins, its connections move one by one: \
+                 say how many (--count, --percent)"
+            ),
+        );
+    }
+    let nodes = std::iter::once(ground.config.node.name)
+        .chain(ground.config.others().map(|peer| peer.name));
+    match nodes.into_iter().find(|node| node.as_str() == wish.to) {
+        Some(to) => Ok((share, to)),
+        None => refused("unknown_node", format!("there is no node {:?}", wish.to)),
+    }
+}
+
+/// To the next owner: acknowledgement, window, what was sent, and our clock.
+fn say_what_we_have(ground: &Ground, flow: &FlowState) {
+    if let Some(packet) = segments::owner_word(flow) {
+        ground.say_to_standby(flow, &packet);
+    }
+}
+
+/// We speak: every twin is ours now, and those that were shut may send.
+fn resume(ground: &mut Ground, share: ShareId) {
+    let now = clock::now();
+    let (mut twins, mut unserved) = (Vec::new(), Vec::new());
+    let scanned = ground.datapath.flows.for_each(|flow| {
+        if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
+            return;
+        }
+        if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
+            let reason = ResetReason::of_twin(&flow);
+            unserved.push((flow, reason));
+        } else {
+            twins.push(flow);
+        }
+    });
+    if let Err(error) = scanned {
+        tracing::error!(error = %error, "can't read the flows to go on with");
+    }
+    twins.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
+    for flow in &twins {
+        ground.give(flow.share, flow.id, Order::Turn);
+        if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
+            ground.inject(flow, segments::opened_window(flow));
+        }
+    }
+    reset(ground, share, &unserved);
+    answer_half_open(ground, share, now);
+}
+
+/// Flows follow their share with their next segment; those that are idle
+/// now, so that they are shown as what they are.
+fn turn_flows(ground: &Ground, share: ShareId) {
+    let mut flows = Vec::new();
+    let scanned = ground.datapath.flows.for_each(|flow| {
+        if flow.share == share {
+            flows.push(flow.id);
+        }
+    });
+    if let Err(error) = scanned {
+        tracing::error!(error = %error, "can't read the flows that have moved");
+    }
+    for flow in flows {
+        ground.give(share, flow, Order::Turn);
     }
 }
 

@@ -172,7 +172,7 @@ impl Driver {
             Input::Devices | Input::Exceptions(_) => {}
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
-            Input::Move(wish) => self.start_move(wish, now),
+            Input::Move(wish) => self.moves.start(&mut self.ground, wish, now),
             Input::Drain(wish) => wish.refuse(),
             Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
             Input::Handoff { share, report } => {
@@ -242,7 +242,7 @@ impl Driver {
         feed
     }
 
-    pub(super) fn sweep(&mut self) -> (&mut Sweep, FlowFeed<'_>) {
+    fn sweep(&mut self) -> (&mut Sweep, FlowFeed<'_>) {
         let feed = FlowFeed {
             ground: &mut self.ground,
             digest: &mut self.twins.digest,
