@@ -72,7 +72,9 @@ impl Driver {
                 let with = (&mut self.ground, &mut self.twins.replays);
                 self.snapshots.carry_out(with, share, action);
             }
-            Action::Handoff(share, work) => self.work_on_handoff(share, work),
+            Action::Handoff(share, work) => {
+                self.handoffs.carry_out(&mut self.ground, share, work);
+            }
             Action::Lease(action) => self.carry_out_lease(action),
             Action::Peer(peer, PeerAction::Stonith) => {
                 power_off(&mut self.ground, &self.outside.stonith, peer)
@@ -194,7 +196,7 @@ impl Driver {
         if let Err(error) = self.ground.datapath.twins.canaries.know_peer(mac) {
             tracing::warn!(%error, "canaries of a peer are not answered");
         }
-        self.follow_peer(peer, mac);
+        self.handoffs.follow_peer(peer, mac);
         for share in &concerned {
             self.ground.write_share(*share);
         }

@@ -25,7 +25,7 @@ use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
 use super::gone;
 use super::ground::Ground;
-use super::handoff::{Handoffs, Kit, Means, Newborns, Wishes};
+use super::handoff::{Handoffs, Kit, Means, Newborns};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
 use super::locals::Locals;
@@ -337,12 +337,9 @@ impl Installed {
         Ok(Standstill::spawn(servers, &self.config, inbox).map_err(MachineError::Thread)?)
     }
 
-    fn start_handoffs(
-        &mut self,
-        surroundings: &Surroundings,
-    ) -> Result<Option<Handoffs>, InstallError> {
+    fn start_handoffs(&mut self, surroundings: &Surroundings) -> Result<Handoffs, InstallError> {
         let Some(kit) = self.parts.kit.take() else {
-            return Ok(None);
+            return Ok(Handoffs::new(None));
         };
         let means = Means {
             apps: surroundings.apps.clone(),
@@ -358,7 +355,8 @@ impl Installed {
             },
         };
         let started = kit.start(&self.config, self.parts.datapath.handoffs.clone(), means);
-        Ok(Some(started.map_err(MachineError::Thread)?))
+        let way = started.map_err(MachineError::Thread)?;
+        Ok(Handoffs::new(Some(way)))
     }
 
     fn follow(
@@ -500,7 +498,6 @@ impl Installed {
             moves: Moves::default(),
             sweep: sweep.map_err(MachineError::Thread)?,
             handoffs,
-            wishes: Wishes::default(),
             restarts: false,
             ground,
         };
@@ -527,7 +524,7 @@ impl Driver {
         for (share, latest) in inherited {
             self.ground.node.handle_inherited_flows(share, latest, now);
         }
-        self.resume_handoffs(now);
+        self.handoffs.resume(&mut self.ground, now);
         self.servers.look_for_listeners(&mut self.ground, now);
     }
 }

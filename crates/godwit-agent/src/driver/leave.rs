@@ -146,7 +146,7 @@ impl Driver {
         self.drain();
         self.ground.peers.flush();
         self.finish_dismissals();
-        let kit = self.end_handoffs();
+        let kit = self.handoffs.end();
         self.snapshots.end();
         let hooks = self.lasting.follow.stop();
         let bound_until = self.ground.node.bound_until(clock::now());

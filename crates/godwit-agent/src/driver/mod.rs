@@ -113,7 +113,7 @@ use dismissal::Dismissals;
 use follow::{Follow, Place};
 use ground::Ground;
 pub use handoff::HandoffStartError;
-use handoff::{Handoffs, Wishes};
+use handoff::Handoffs;
 use locals::Locals;
 use moves::Moves;
 use rejoin::Rejoins;
@@ -216,10 +216,8 @@ pub struct Driver {
     standstill: Standstill,
     moves: Moves,
     sweep: Sweep,
-    /// Connections that go to other servers one by one; `None` if no service of
-    /// this node has such.
-    handoffs: Option<Handoffs>,
-    wishes: Wishes,
+    /// Connections that go to other servers one by one.
+    handoffs: Handoffs,
     /// Whether this is the end before a restart.
     restarts: bool,
 }

@@ -36,7 +36,7 @@ impl Driver {
     pub(super) fn answer_status(&self, answer: oneshot::Sender<Status>, now: MonoTime) {
         let (mut status, ids) = self.status(now);
         let (flows, views) = (self.ground.datapath.flows.clone(), self.views());
-        let handed = self.handed();
+        let handed = self.handoffs.handed(&self.ground);
         let (unreached, transfers) = (
             self.requests.unreached(now),
             self.ground.datapath.requests.transfers.clone(),
@@ -65,7 +65,7 @@ impl Driver {
     pub(super) fn answer_flows(&self, answer: oneshot::Sender<Flows>, now: MonoTime) {
         let node = self.ground.config.node.name;
         let (flows, views) = (self.ground.datapath.flows.clone(), self.views());
-        let handed = self.handed();
+        let handed = self.handoffs.handed(&self.ground);
         aside(move || {
             let mut reports = views.report(&flows, now);
             for (share, handed) in handed {

@@ -174,7 +174,7 @@ impl Driver {
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Move(wish) => self.moves.start(&mut self.ground, wish, now),
             Input::Drain(wish) => wish.refuse(),
-            Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
+            Input::MoveFlows(wish) => self.handoffs.start(&mut self.ground, wish, now),
             Input::Handoff { share, report } => {
                 self.ground.node.handle_handoff_report(share, report, now);
             }

@@ -7,24 +7,25 @@ use godwit_core::handoff::{Course, HandoffError};
 use godwit_core::{Command, MonoTime, PeerId};
 use godwit_wire::{FlowId, ShareId};
 
+use super::Handoffs;
 use super::wishes::Asker;
 use crate::config::ServiceConfig;
-use crate::driver::Driver;
+use crate::driver::ground::Ground;
 use crate::moves::{FLOWS_SCHEMA, FlowMoves, FlowWish, MoveRefused, Selection};
 
-impl Driver {
-    pub(in crate::driver) fn start_flow_moves(&mut self, wish: FlowWish, now: MonoTime) {
-        let (share, to, flows) = match self.select(&wish) {
+impl Handoffs {
+    pub(in crate::driver) fn start(&mut self, ground: &mut Ground, wish: FlowWish, now: MonoTime) {
+        let (share, to, flows) = match self.select(ground, &wish) {
             Ok(selected) => selected,
             // Whoever asked may have gone.
             Err(refused) => return drop(wish.reply.send(Err(refused))),
         };
-        let parties = self.parties(share, &flows);
+        let parties = self.parties(ground, share, &flows);
         let asker = Asker {
             waits: parties.iter().flatten().copied().collect(),
             report: FlowMoves {
                 schema: FLOWS_SCHEMA.into(),
-                from: self.ground.config.node.name.to_string(),
+                from: ground.config.node.name.to_string(),
                 to: wish.to,
                 moved: Vec::new(),
                 stayed: Vec::new(),
@@ -38,20 +39,21 @@ impl Driver {
         for flows in parties {
             if flows.len() > 1 {
                 let keys: Vec<_> = flows.iter().map(|flow| flow.key).collect();
-                self.ground.apps.form_party(&keys);
+                ground.apps.form_party(&keys);
             }
             let command = Command::MoveFlows { share, flows, to };
-            self.ground.node.handle_command(command, now);
+            ground.node.handle_command(command, now);
         }
     }
 
     /// A connection has gone, or has not.
-    pub(in crate::driver) fn end_wishes(
+    pub(super) fn end_wishes(
         &mut self,
+        ground: &Ground,
         flow: FlowId,
         outcome: Result<Course, HandoffError>,
     ) {
-        self.ground.apps.leave_party(flow.key);
+        ground.apps.leave_party(flow.key);
         for mut asker in std::mem::take(&mut self.wishes.0) {
             if asker.waits.remove(&flow) {
                 asker.note(flow, outcome);
@@ -64,31 +66,34 @@ impl Driver {
         }
     }
 
-    fn select(&self, wish: &FlowWish) -> Result<(ShareId, PeerId, Vec<FlowId>), MoveRefused> {
-        let to = self.target(&wish.to)?;
+    fn select(
+        &self,
+        ground: &Ground,
+        wish: &FlowWish,
+    ) -> Result<(ShareId, PeerId, Vec<FlowId>), MoveRefused> {
+        let to = target(ground, &wish.to)?;
         let (share, service, flows) = match &wish.which {
             Selection::Flow(name) => {
-                let found = self.moving_shares().find_map(|(share, service)| {
-                    let flows = self.flows_of(share);
+                let found = moving_shares(ground).find_map(|(share, service)| {
+                    let flows = self.flows_of(ground, share);
                     let found = flows
                         .into_iter()
                         .find(|flow| flow.key.to_string() == *name)?;
                     Some((share, service, vec![found]))
                 });
-                found.ok_or_else(|| self.no_such_flow(name))?
+                found.ok_or_else(|| no_such_flow(ground, name))?
             }
             Selection::Some(service, part) => {
-                let mut shares = self.moving_shares();
+                let mut shares = moving_shares(ground);
                 let found = shares.find(|(_, config)| config.name.as_str() == service);
-                let (share, config) = found.ok_or_else(|| self.no_such_service(service))?;
-                let mut flows = self.flows_of(share);
+                let (share, config) = found.ok_or_else(|| no_such_service(ground, service))?;
+                let mut flows = self.flows_of(ground, share);
                 let count = part.of(flows.len());
                 flows.truncate(count);
                 (share, config, flows)
             }
         };
-        let name = self
-            .ground
+        let name = ground
             .config
             .others()
             .nth(usize::from(to.0))
@@ -105,14 +110,14 @@ impl Driver {
 
     /// What goes together: with each of `flows` the others of its session, chosen or
     /// not. One of another service is in their way, as no handoff has both.
-    fn parties(&self, share: ShareId, flows: &[FlowId]) -> Vec<Vec<FlowId>> {
+    fn parties(&self, ground: &Ground, share: ShareId, flows: &[FlowId]) -> Vec<Vec<FlowId>> {
         let alone = |flow: &FlowId| vec![*flow];
-        let sessions = self.ground.apps.sessions();
+        let sessions = ground.apps.sessions();
         if sessions.is_empty() {
             return flows.iter().map(alone).collect();
         }
         let here: BTreeMap<_, _> = self
-            .flows_of(share)
+            .flows_of(ground, share)
             .into_iter()
             .map(|flow| (flow.key, flow))
             .collect();
@@ -135,26 +140,10 @@ impl Driver {
         parties
     }
 
-    fn target(&self, name: &str) -> Result<PeerId, MoveRefused> {
-        if name == self.ground.config.node.name.as_str() {
-            let sentence = "the connections are looked for on this node, and are here already";
-            return Err(refused("already_there", sentence.into()));
-        }
-        let others = self.ground.config.others().map(|peer| peer.name);
-        let found = others.zip(0..).find(|(other, _)| other.as_str() == name);
-        found
-            .map(|(_, id)| PeerId(id))
-            .ok_or_else(|| refused("unknown_node", format!("there is no node {name:?}")))
-    }
-
-    fn moving_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
-        self.ground.config.own_shares().filter(|(_, it)| it.moves())
-    }
-
     /// The connections that this node has, those that came from elsewhere first.
-    fn flows_of(&self, share: ShareId) -> Vec<FlowId> {
-        let ours = super::shares(&self.ground.config);
-        let entries = self.handoffs.as_ref().map(|it| it.places.all());
+    fn flows_of(&self, ground: &Ground, share: ShareId) -> Vec<FlowId> {
+        let ours = super::shares(&ground.config);
+        let entries = self.way.as_ref().map(|it| it.places.all());
         let (mut flows, mut placed) = (Vec::new(), BTreeSet::new());
         for entry in entries.unwrap_or_default() {
             placed.insert(entry.flow.key);
@@ -164,7 +153,7 @@ impl Driver {
                 flows.push(entry.flow);
             }
         }
-        let scanned = self.ground.datapath.flows.for_each(|flow| {
+        let scanned = ground.datapath.flows.for_each(|flow| {
             let is_ours = flow.share == share && flow.phase != Phase::Ended;
             if is_ours && !placed.contains(&flow.id.key) {
                 flows.push(flow.id);
@@ -175,33 +164,48 @@ impl Driver {
         }
         flows
     }
+}
 
-    fn no_such_flow(&self, name: &str) -> MoveRefused {
-        let twins = self.ground.config.own_shares().any(|(_, it)| !it.moves());
-        let hint = if twins {
-            "; connections of services with twins move together (--service)"
-        } else {
-            ""
-        };
-        refused(
-            "unknown_flow",
-            format!("this node has no connection {name:?} that moves by itself{hint}"),
-        )
+fn target(ground: &Ground, name: &str) -> Result<PeerId, MoveRefused> {
+    if name == ground.config.node.name.as_str() {
+        let sentence = "the connections are looked for on this node, and are here already";
+        return Err(refused("already_there", sentence.into()));
     }
+    let others = ground.config.others().map(|peer| peer.name);
+    let found = others.zip(0..).find(|(other, _)| other.as_str() == name);
+    found
+        .map(|(_, id)| PeerId(id))
+        .ok_or_else(|| refused("unknown_node", format!("there is no node {name:?}")))
+}
 
-    fn no_such_service(&self, name: &str) -> MoveRefused {
-        let sentence = if self
-            .ground
-            .config
-            .own_shares()
-            .any(|(_, it)| it.name.as_str() == name)
-        {
-            format!("connections of service {name} have twins and move together")
-        } else {
-            format!("this node serves no service {name:?}")
-        };
-        refused("unknown_service", sentence)
-    }
+fn moving_shares(ground: &Ground) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
+    ground.config.own_shares().filter(|(_, it)| it.moves())
+}
+
+fn no_such_flow(ground: &Ground, name: &str) -> MoveRefused {
+    let twins = ground.config.own_shares().any(|(_, it)| !it.moves());
+    let hint = if twins {
+        "; connections of services with twins move together (--service)"
+    } else {
+        ""
+    };
+    refused(
+        "unknown_flow",
+        format!("this node has no connection {name:?} that moves by itself{hint}"),
+    )
+}
+
+fn no_such_service(ground: &Ground, name: &str) -> MoveRefused {
+    let sentence = if ground
+        .config
+        .own_shares()
+        .any(|(_, it)| it.name.as_str() == name)
+    {
+        format!("connections of service {name} have twins and move together")
+    } else {
+        format!("this node serves no service {name:?}")
+    };
+    refused("unknown_service", sentence)
 }
 
 fn refused(reason: &'static str, sentence: String) -> MoveRefused {

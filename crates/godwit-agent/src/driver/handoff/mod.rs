@@ -48,12 +48,12 @@ mod worker;
 
 pub use error::HandoffStartError;
 pub(super) use newborn::Newborns;
-pub(super) use wishes::Wishes;
 
 use departing::Departures;
 use forwarding::Forwarding;
 use places::Places;
 use waiting::Waiting;
+use wishes::Wishes;
 use words::Words;
 use worker::{Errand, Job, Worker};
 
@@ -64,9 +64,17 @@ pub(super) struct Kit {
     waiting: Waiting,
 }
 
-/// The way to the thread, if this node has a service whose connections move.
+/// The hand for all of that.
 #[derive(Debug)]
 pub(super) struct Handoffs {
+    /// `None` if no service of this node has connections that move.
+    way: Option<Way>,
+    wishes: Wishes,
+}
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(super) struct Way {
     places: Places,
     errands: Sender<Errand>,
     thread: JoinHandle<Kit>,
@@ -103,7 +111,7 @@ impl Kit {
         config: &Config,
         table: Arc<godwit_bpf::HandoffTable>,
         means: Means,
-    ) -> io::Result<Handoffs> {
+    ) -> io::Result<Way> {
         let places = Places::new(table);
         let (errands, work) = channel();
         let bell = {
@@ -149,7 +157,7 @@ impl Kit {
         let thread = thread::Builder::new()
             .name("gw-handoff".into())
             .spawn(move || worker.run(&work))?;
-        Ok(Handoffs {
+        Ok(Way {
             places,
             errands,
             thread,
@@ -193,6 +201,15 @@ fn within(config: &Config) -> BTreeMap<ShareId, ShareId> {
 }
 
 impl Handoffs {
+    pub(super) fn new(way: Option<Way>) -> Self {
+        Self {
+            way,
+            wishes: Wishes::default(),
+        }
+    }
+}
+
+impl Way {
     fn give(&self, share: ShareId, job: Job) {
         if self.errands.send(Errand::Do(share, job)).is_err() {
             tracing::error!("the thread that moves connections has ended");

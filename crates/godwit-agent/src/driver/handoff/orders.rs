@@ -8,51 +8,63 @@ use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, Role, ShareId};
 
 use super::returning::Return;
 use super::worker::Job;
-use super::{Handoffs, Kit, places, shares};
+use super::{Handoffs, Kit, Way, places, shares};
 use crate::clock;
-use crate::driver::Driver;
+use crate::driver::ground::Ground;
 use crate::flows::{FlowStateName, Handed};
 
-impl Driver {
-    pub(in crate::driver) fn work_on_handoff(&mut self, share: ShareId, work: HandoffWork) {
+impl Handoffs {
+    pub(in crate::driver) fn carry_out(
+        &mut self,
+        ground: &mut Ground,
+        share: ShareId,
+        work: HandoffWork,
+    ) {
         match work {
-            HandoffWork::Obey { order, written } => self.obey(share, order, written.as_ref()),
+            HandoffWork::Obey { order, written } => {
+                self.obey(ground, share, (order, written.as_ref()))
+            }
             HandoffWork::State { id, part } => self.give_job(share, Job::Part(id, part)),
             HandoffWork::Held { flow, packet } => {
                 self.give_job(share, Job::PutBack(flow, packet));
             }
-            HandoffWork::Ended { flow, outcome } => self.end_wishes(flow, outcome),
+            HandoffWork::Ended { flow, outcome } => self.end_wishes(ground, flow, outcome),
         }
     }
 
     fn give_job(&self, share: ShareId, job: Job) {
-        if let Some(handoffs) = &self.handoffs {
-            handoffs.give(share, job);
+        if let Some(way) = &self.way {
+            way.give(share, job);
         }
     }
 
     /// First it is written down, then it is done.
-    fn obey(&mut self, share: ShareId, order: Order, written: Option<&Written>) {
-        if let Some(handoffs) = &self.handoffs {
-            handoffs.note(order.flow(), written);
+    fn obey(
+        &self,
+        ground: &mut Ground,
+        share: ShareId,
+        (order, written): (Order, Option<&Written>),
+    ) {
+        if let Some(way) = &self.way {
+            way.note(order.flow(), written);
         }
-        let refused = |driver: &mut Self, report| {
+        let refused = |ground: &mut Ground, report| {
             let now = clock::now();
-            driver.ground.node.handle_handoff_report(share, report, now);
+            ground.node.handle_handoff_report(share, report, now);
         };
         match order {
-            Order::Hold { id, from } => match self.hold_refusal(share, id) {
-                Some(reason) => refused(self, HandoffReport::Held(id, Err(reason))),
-                None => self.give_job(share, Job::Hold(id, self.ground.shares.mac(from))),
+            Order::Hold { id, from } => match hold_refusal(ground, share, id) {
+                Some(reason) => refused(ground, HandoffReport::Held(id, Err(reason))),
+                None => self.give_job(share, Job::Hold(id, ground.shares.mac(from))),
             },
-            Order::Freeze { id, to } => match self.ground.shares.mac(to) {
+            Order::Freeze { id, to } => match ground.shares.mac(to) {
                 Some(at) => {
-                    let iss = self.ground.flow(id.flow).map(|flow| flow.iss);
+                    let iss = ground.flow(id.flow).map(|flow| flow.iss);
                     self.give_job(share, Job::Freeze(id, (to, at), iss));
                 }
                 None => {
                     let reason = HandoffRefusal::WrongService;
-                    refused(self, HandoffReport::Frozen(id, Err(reason)));
+                    refused(ground, HandoffReport::Frozen(id, Err(reason)));
                 }
             },
             // The state, which the worker has sent by now: the other words are messages.
@@ -65,11 +77,11 @@ impl Driver {
             }
             Order::Lose(id) => self.give_job(share, Job::Lose(id.flow)),
             Order::Release(id) => {
-                self.ground.give(share, id.flow, FlowOrder::Forget);
+                ground.give(share, id.flow, FlowOrder::Forget);
                 self.give_job(share, Job::Release(id.flow));
             }
             Order::Discard { id, from, moved } => {
-                let away = moved.and_then(|to| self.ground.shares.mac(to));
+                let away = moved.and_then(|to| ground.shares.mac(to));
                 let to = Some(from);
                 self.give_job(share, Job::Discard(id, Return { to, away }));
             }
@@ -78,41 +90,29 @@ impl Driver {
         }
     }
 
-    /// Why a connection can't come, as far as this thread knows.
-    fn hold_refusal(&self, share: ShareId, id: HandoffId) -> Option<HandoffRefusal> {
-        let service = id.flow.key.service;
-        let ours = shares(&self.ground.config).get(&service) == Some(&share);
-        let entry = self.ground.shares.get(share).map(|share| share.entry.role);
-        match (ours, entry) {
-            (false, _) | (_, None) => Some(HandoffRefusal::WrongService),
-            (true, Some(Role::Owner)) => None,
-            (true, Some(_)) => Some(HandoffRefusal::NotInForce),
-        }
-    }
-
     /// What an earlier agent has left: the core hears what was decided, and what was
     /// not is undone.
-    pub(in crate::driver) fn resume_handoffs(&mut self, now: MonoTime) {
-        let Some(handoffs) = &self.handoffs else {
+    pub(in crate::driver) fn resume(&self, ground: &mut Ground, now: MonoTime) {
+        let Some(way) = &self.way else {
             return;
         };
-        let shares = shares(&self.ground.config);
-        for entry in handoffs.places.all() {
+        let shares = shares(&ground.config);
+        for entry in way.places.all() {
             let Some(share) = shares.get(&entry.flow.key.service) else {
                 // Of a service that is not in the file any more: nobody looks for it.
-                handoffs.places.remove(entry.flow);
+                way.places.remove(entry.flow);
                 continue;
             };
             let (flow, share) = (entry.flow, *share);
             let written = places::written(&entry.note);
             let is_held = matches!(entry.whereabouts, Whereabouts::Held { .. });
             // It was in the agent's hands, between its queue and its queue.
-            let is_lost = is_held && self.was_given_back(flow, &written);
+            let is_lost = is_held && was_given_back(ground, flow, &written);
             // What was held otherwise has said nothing here, and its socket has ended with
             // the agent that had made it: its origin may have it back.
             if !is_held || is_lost || written.place != Place::Here {
                 let resumed = HandoffReport::Resumed(flow, written);
-                self.ground.node.handle_handoff_report(share, resumed, now);
+                ground.node.handle_handoff_report(share, resumed, now);
             }
             let decided_away = match written.place {
                 Place::Committed { to, .. } | Place::Moved { to, .. } => Some(to),
@@ -124,7 +124,7 @@ impl Driver {
                     self.give_job(share, Job::EndHalfBorn(flow));
                 }
                 (Whereabouts::Held { .. }, away) => {
-                    let away = away.and_then(|to| self.ground.shares.mac(to));
+                    let away = away.and_then(|to| ground.shares.mac(to));
                     // Who was about to give it away nobody has written down.
                     let how = Return { to: None, away };
                     self.give_job(share, Job::Discard(HandoffId { flow, epoch }, how));
@@ -142,23 +142,12 @@ impl Driver {
         }
     }
 
-    /// Of one that is held: whether it was this node's, by its handshake or because it
-    /// came and that was heard of, and not about to come.
-    fn was_given_back(&self, flow: FlowId, written: &Written) -> bool {
-        match (written.place, written.arrival) {
-            (Place::Here, Some(arrival)) => arrival.settled,
-            (Place::Elsewhere, None) => self.ground.flow(flow).is_some(),
-            (Place::Here | Place::Elsewhere, _)
-            | (Place::Committed { .. } | Place::Moved { .. }, _) => false,
-        }
-    }
-
     /// Connections that were handed over, for people.
-    pub(in crate::driver) fn handed(&self) -> Vec<(ShareId, Handed)> {
-        let entries = self.handoffs.as_ref().map(|it| it.places.all());
-        let shares = shares(&self.ground.config);
+    pub(in crate::driver) fn handed(&self, ground: &Ground) -> Vec<(ShareId, Handed)> {
+        let entries = self.way.as_ref().map(|it| it.places.all());
+        let shares = shares(&ground.config);
         let name = |to: PeerId| {
-            let peer = self.ground.config.others().nth(usize::from(to.0));
+            let peer = ground.config.others().nth(usize::from(to.0));
             peer.map(|peer| peer.name.to_string())
         };
         let handed = |entry: HandoffEntry| {
@@ -187,16 +176,16 @@ impl Driver {
     }
 
     /// After the last words: nothing is left half-way.
-    pub(in crate::driver) fn end_handoffs(&mut self) -> Option<Kit> {
-        self.handoffs.take().and_then(Handoffs::end)
+    pub(in crate::driver) fn end(&mut self) -> Option<Kit> {
+        self.way.take().and_then(Way::end)
     }
 
     /// A peer may be elsewhere on the link: what is forwarded to it follows.
     pub(in crate::driver) fn follow_peer(&self, peer: PeerId, mac: MacAddr) {
-        let Some(handoffs) = &self.handoffs else {
+        let Some(way) = &self.way else {
             return;
         };
-        for entry in handoffs.places.all() {
+        for entry in way.places.all() {
             let to = match places::written(&entry.note).place {
                 Place::Committed { to, .. } | Place::Moved { to, .. } => to,
                 Place::Elsewhere | Place::Here => continue,
@@ -204,10 +193,33 @@ impl Driver {
             if to == peer
                 && let Whereabouts::Away { to: known, .. } = entry.whereabouts
                 && known != mac
-                && let Err(error) = handoffs.places.away_again(entry.flow, mac)
+                && let Err(error) = way.places.away_again(entry.flow, mac)
             {
                 tracing::error!(flow = %entry.flow.key, error = %error, "not forwarded");
             }
         }
+    }
+}
+
+/// Why a connection can't come, as far as this thread knows.
+fn hold_refusal(ground: &Ground, share: ShareId, id: HandoffId) -> Option<HandoffRefusal> {
+    let service = id.flow.key.service;
+    let ours = shares(&ground.config).get(&service) == Some(&share);
+    let entry = ground.shares.get(share).map(|share| share.entry.role);
+    match (ours, entry) {
+        (false, _) | (_, None) => Some(HandoffRefusal::WrongService),
+        (true, Some(Role::Owner)) => None,
+        (true, Some(_)) => Some(HandoffRefusal::NotInForce),
+    }
+}
+
+/// Of one that is held: whether it was this node's, by its handshake or because it
+/// came and that was heard of, and not about to come.
+fn was_given_back(ground: &Ground, flow: FlowId, written: &Written) -> bool {
+    match (written.place, written.arrival) {
+        (Place::Here, Some(arrival)) => arrival.settled,
+        (Place::Elsewhere, None) => ground.flow(flow).is_some(),
+        (Place::Here | Place::Elsewhere, _)
+        | (Place::Committed { .. } | Place::Moved { .. }, _) => false,
     }
 }

@@ -11,7 +11,7 @@ use crate::moves::{FlowMoves, FlowStayed, MoveRefused, MoveSteps, MovedFlow};
 
 /// Those who wait.
 #[derive(Debug, Default)]
-pub(in crate::driver) struct Wishes(pub(super) Vec<Asker>);
+pub(super) struct Wishes(pub(super) Vec<Asker>);
 
 /// Answered when the last of its connections has moved or has not.
 #[derive(Debug)]
