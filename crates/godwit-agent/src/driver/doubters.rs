@@ -4,10 +4,8 @@
 use std::collections::BTreeSet;
 
 use godwit_core::director::unproved;
-use godwit_core::{Beat, PeerId};
+use godwit_core::{Beat, Node, PeerId};
 use godwit_wire::{Heartbeat, NodeName, ShareClaim};
-
-use super::Driver;
 
 /// What they have said last.
 #[derive(Debug)]
@@ -37,14 +35,12 @@ impl Doubters {
     fn has(&self, peer: PeerId) -> bool {
         self.said.contains(&peer)
     }
-}
 
-impl Driver {
-    /// Directors that are heard, and do not get this node's answers.
-    pub(super) fn say_doubters(&self) -> Vec<String> {
-        let peers = (0..).map(PeerId).zip(self.ground.node.peer_status());
+    /// Directors that are heard, and do not get this node's answers, for people.
+    pub(super) fn say(&self, node: &Node) -> Vec<String> {
+        let peers = (0..).map(PeerId).zip(node.peer_status());
         let heard = peers.filter(|(_, peer)| peer.liveness.is_alive());
-        let directors = heard.filter(|(id, _)| self.servers.doubters.has(*id));
+        let directors = heard.filter(|(id, _)| self.has(*id));
         let say = |(_, peer): (PeerId, godwit_core::PeerStatus)| {
             format!(
                 "director {director} has no answers of this node to its frames of EtherType 0x88b5: \

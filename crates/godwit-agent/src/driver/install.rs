@@ -28,6 +28,7 @@ use super::ground::Ground;
 use super::handoff::{Handoffs, Kit, Means, Newborns};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
+use super::leave::Ending;
 use super::locals::Locals;
 use super::moves::Moves;
 use super::neighbours::Resolver;
@@ -487,7 +488,7 @@ impl Installed {
             locals: Locals::spawn(config, ground.events.clone()).map_err(MachineError::Thread)?,
             servers: Servers::new(config, now),
             canaries: Canaries::new(self.parts.origins, node.incarnation, now),
-            next: None,
+            ending: Ending::default(),
             requests: Requests::new(&ground, now),
             twins: Twins::new(now),
             snapshots: Snapshots::new(config, keeper, now),
@@ -498,7 +499,6 @@ impl Installed {
             moves: Moves::default(),
             sweep: sweep.map_err(MachineError::Thread)?,
             handoffs,
-            restarts: false,
             ground,
         };
         driver.take_up(inherited, now);

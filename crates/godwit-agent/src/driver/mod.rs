@@ -86,13 +86,12 @@ use godwit_core::twin::compare::Comparisons;
 use godwit_sock::Interface;
 
 use crate::apps::Apps;
-use crate::config::Config;
 use crate::era::Era;
 use crate::events::EventLog;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Inputs};
 use crate::metrics::Metrics;
-use crate::peers::{Identity, PeerSender};
+use crate::peers::PeerSender;
 use crate::places::Places;
 use crate::stonith::Stonith;
 use crate::surroundings::FactBoard;
@@ -114,6 +113,7 @@ use follow::{Follow, Place};
 use ground::Ground;
 pub use handoff::HandoffStartError;
 use handoff::Handoffs;
+use leave::Ending;
 use locals::Locals;
 use moves::Moves;
 use rejoin::Rejoins;
@@ -202,8 +202,7 @@ pub struct Driver {
     era: Era,
     lasting: Lasting,
     outside: Outside,
-    /// The changed file, and its identity if this process goes on with it.
-    next: Option<(Arc<Config>, Option<Identity>)>,
+    ending: Ending,
     requests: Requests,
     twins: Twins,
     snapshots: Snapshots,
@@ -218,6 +217,4 @@ pub struct Driver {
     sweep: Sweep,
     /// Connections that go to other servers one by one.
     handoffs: Handoffs,
-    /// Whether this is the end before a restart.
-    restarts: bool,
 }

@@ -147,7 +147,9 @@ impl Driver {
             ids.push(share.id);
         }
         status.warnings.extend(self.say_pauses());
-        status.warnings.extend(self.say_doubters());
+        status
+            .warnings
+            .extend(self.servers.doubters.say(&self.ground.node));
         status.data_path = self.data_path();
         status.facts = self.outside.facts.reports(&self.ground.config);
         status.conclude();

@@ -1,24 +1,30 @@
-//! The driver's loop: wait, feed, drain.
+//! The driver's loop: wait, feed, drain; and what is done at its end.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use godwit_core::{Link, MonoTime, PeerId};
+use godwit_core::{Command, Link, MonoTime, PeerId};
 use godwit_wire::{GoodbyeReason, Message};
 use tokio::sync::oneshot;
 
 use super::bereft::{self, note_beginning};
 use super::compare::compare;
+use super::detach::detach;
 use super::devices::{announce_owned, defend, follow_place};
 use super::flow_feed::FlowFeed;
+use super::ground::Ground;
 use super::leash::apply_census;
+use super::leave::{
+    PATIENCE, hand_over_the_leaving, other_side, parting, retire_from_the_leaving, retiring,
+};
 use super::revive::go_on_reviving;
 use super::snapshots::answer_held;
 use super::sweep::{HOUSEKEEPING, Sweep, forget_gone};
-use super::{Driver, End};
+use super::{Driver, End, Remains};
 use crate::clock;
 use crate::facts::Seen;
 use crate::input::{Input, Inputs, Query};
+use crate::membership::take_leave;
 
 /// Inputs that are fed before the clock is looked at: about a millisecond.
 const BATCH: usize = 256;
@@ -28,7 +34,7 @@ const GATHERED: usize = 16;
 
 /// How the driver came to its end.
 #[derive(Debug)]
-pub(super) enum Next {
+enum Next {
     Continue,
     Stop(GoodbyeReason, Option<oneshot::Sender<()>>),
 }
@@ -52,9 +58,98 @@ impl Driver {
         }
     }
 
+    /// Goes on until that is done, but not for long: the end comes all the same. Whoever asks
+    /// to stop again is served by this end.
+    fn go_on_until(&mut self, inputs: &Inputs, mut is_done: impl FnMut(&Ground) -> bool) {
+        let end = clock::now().saturating_add(PATIENCE);
+        self.drain();
+        while !is_done(&self.ground) && clock::now() < end {
+            let _: Next = self.step(inputs);
+            self.drain();
+        }
+    }
+
+    /// Asks the voters for what the end needs: a lease that outlasts a restart.
+    /// Without an answer the lease goes on to run out.
+    fn get_ready(&mut self, reason: GoodbyeReason, inputs: &Inputs) {
+        let next = self.ending.next.as_ref();
+        if let Some(next) = next.map(|(next, _)| next.clone()) {
+            let mut answers = hand_over_the_leaving(&mut self.ground, &mut self.moves, &next);
+            self.go_on_until(inputs, |_| answers.are_there());
+            retire_from_the_leaving(&mut self.ground, &next);
+            self.go_on_until(inputs, |ground| retiring(ground, &next).is_empty());
+        }
+        let prepare = Command::Prepare(reason);
+        self.ground.node.handle_command(prepare, clock::now());
+        self.go_on_until(inputs, |ground| {
+            ground.node.is_prepared(reason, clock::now())
+        });
+    }
+
+    /// The last words.
+    fn quit(mut self, asked: GoodbyeReason) -> End {
+        let reason = parting(&self.ground, asked);
+        if reason != asked {
+            tracing::warn!("no standby is in sync: connections stay here, without Godwit");
+        }
+        self.finish_dismissals();
+        self.ending.restarts = reason == GoodbyeReason::Restart;
+        let shares = self.ground.node.share_status();
+        let others = shares.filter_map(other_side).collect();
+        let begun = self.ground.node.begun();
+        if let Some((next, _)) = &self.ending.next {
+            take_leave(&mut self.ground.node, next);
+        }
+        let goodbye = Command::Goodbye(reason);
+        self.ground.node.handle_command(goodbye, clock::now());
+        self.drain();
+        self.ground.peers.flush();
+        self.finish_dismissals();
+        let kit = self.handoffs.end();
+        self.snapshots.end();
+        let hooks = self.lasting.follow.stop();
+        let bound_until = self.ground.node.bound_until(clock::now());
+        let next = self.ending.next.take();
+        let reloaded = next.and_then(|(config, identity)| Some((config, identity?)));
+        let Ground {
+            config,
+            node,
+            mut datapath,
+            voice,
+            ..
+        } = self.ground;
+        if reason == GoodbyeReason::Detach {
+            if let Err(error) = detach(&config, voice.ifindex, datapath) {
+                tracing::error!(error = %error, "not everything could be detached");
+            }
+            return End {
+                bound_until,
+                memory: None,
+                next: None,
+            };
+        }
+        datapath.hooks = hooks;
+        let remains = Remains {
+            place: self.lasting.stand,
+            interface: self.lasting.interface,
+            datapath,
+            events: self.lasting.records,
+            voice,
+            origins: self.lasting.origins,
+            kit,
+            others,
+            begun,
+        };
+        End {
+            bound_until,
+            memory: node.into_memory(),
+            next: reloaded.map(|fresh| (fresh, remains)),
+        }
+    }
+
     /// What is queued first, then time: a heartbeat that has arrived must not
     /// be judged as missing. A steady stream of input can't stop the clock.
-    pub(super) fn step(&mut self, inputs: &Inputs) -> Next {
+    fn step(&mut self, inputs: &Inputs) -> Next {
         self.ground.peers.flush();
         let mut waited = inputs.recv_timeout(self.patience());
         let (mut fed, mut told) = (0, 0);
@@ -194,7 +289,7 @@ impl Driver {
                 flow,
                 number,
             } => answer_held(&mut self.ground, share, flow, number),
-            Input::Next { config, identity } => self.next = Some((config, identity)),
+            Input::Next { config, identity } => self.ending.next = Some((config, identity)),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue
@@ -302,7 +397,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn drain(&mut self) {
+    fn drain(&mut self) {
         while let Some(action) = self.ground.node.poll_action() {
             self.carry_out(action);
         }
@@ -321,7 +416,7 @@ impl Driver {
             self.ground.events.publish(&told);
             event = self.ground.node.poll_event();
         }
-        if !self.restarts {
+        if !self.ending.restarts {
             self.servers.post_claims(&self.ground, &self.outside.board);
         };
     }
