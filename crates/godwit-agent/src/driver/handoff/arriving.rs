@@ -1,5 +1,7 @@
 //! The target's sockets: made of bytes, silent until they are told to speak.
 
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use godwit_bpf::{HandoffEntry, Whereabouts};
@@ -10,10 +12,11 @@ use godwit_sock::repair::{Release, RestoreError, RestoredSocket};
 use godwit_sock::without_tcp_socket;
 use godwit_wire::app::Carried;
 use godwit_wire::snapshot::{Application, Moved};
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, ShareId, TcpSnapshot};
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, ShareId, TcpSnapshot};
 
-use super::newborn::BIRTH_PATIENCE;
-use super::worker::{Coming, Placed, SWEEP, Worker};
+use super::newborn::{BIRTH_PATIENCE, Newborns, Unborn};
+use super::worker::{SWEEP, Worker};
+use crate::apps::Offer;
 use crate::clock;
 
 /// Connections that may be on their way here at a time, of all nodes.
@@ -25,6 +28,51 @@ const MAX_OFFERED: usize = 32;
 
 /// How long a server may take to accept and register what it has taken up.
 const TO_REGISTER: Duration = Duration::from_secs(1);
+
+/// Connections on their way in.
+pub(super) struct Arriving {
+    pub(super) coming: BTreeMap<FlowId, Coming>,
+    /// Those that have come and speak, and that no server has been offered yet.
+    pub(super) placed: Vec<Placed>,
+    /// Those that have come, and that a server is asked to accept.
+    pub(super) offered: Vec<(FlowId, Offer)>,
+    /// Those that one has taken up, and since when.
+    pub(super) taken_up: BTreeMap<FlowId, MonoTime>,
+    pub(super) newborns: Newborns,
+    /// The service's initial sequence numbers of those that came unread.
+    pub(super) begun: BTreeMap<FlowId, SeqNumber>,
+}
+
+impl Arriving {
+    pub(super) fn new(newborns: Newborns) -> Self {
+        Self {
+            coming: BTreeMap::new(),
+            placed: Vec::new(),
+            offered: Vec::new(),
+            taken_up: BTreeMap::new(),
+            newborns,
+            begun: BTreeMap::new(),
+        }
+    }
+}
+
+/// A connection that is to speak here.
+pub(super) enum Coming {
+    Parts(Vec<u8>),
+    Restored {
+        socket: RestoredSocket,
+        snapshot: Box<TcpSnapshot>,
+        carried: Option<Carried>,
+    },
+    Unread(Unborn),
+}
+
+/// A connection that speaks here, as far as its client is concerned.
+pub(super) struct Placed {
+    pub(super) flow: FlowId,
+    pub(super) socket: OwnedFd,
+    pub(super) carried: Option<Carried>,
+}
 
 impl Worker {
     /// Looks whether the connection may come, and keeps what its client sends. `origin` is
@@ -39,7 +87,7 @@ impl Worker {
         if !self.apps.accepts(service) && self.queues_for(service).is_empty() {
             return Err(HandoffRefusal::NoServer);
         }
-        if self.coming.len() >= MAX_COMING {
+        if self.arriving.coming.len() >= MAX_COMING {
             return Err(HandoffRefusal::NoCapacity);
         }
         // A socket of an earlier time here has still to end.
@@ -48,8 +96,8 @@ impl Worker {
         }
         // One that has left from here has none, or one that is silent.
         let is_back = self.places.get(flow).is_some();
-        self.sockets.follow(self.stand.ifindex());
-        if !is_back && self.sockets.has(flow.key).unwrap_or(true) {
+        self.kernel.sockets.follow(self.kernel.stand.ifindex());
+        if !is_back && self.kernel.sockets.has(flow.key).unwrap_or(true) {
             return Err(HandoffRefusal::InUse);
         }
         self.stop_sending_back(flow);
@@ -59,12 +107,12 @@ impl Worker {
             self.waiting.end(flow.key);
             return Err(HandoffRefusal::NoCapacity);
         }
-        self.coming.insert(flow, Coming::Parts(Vec::new()));
+        self.arriving.coming.insert(flow, Coming::Parts(Vec::new()));
         Ok(())
     }
 
     pub(super) fn note_part(&mut self, id: HandoffId, part: &[u8]) {
-        if let Some(Coming::Parts(bytes)) = self.coming.get_mut(&id.flow)
+        if let Some(Coming::Parts(bytes)) = self.arriving.coming.get_mut(&id.flow)
             // What is longer does not parse.
             && bytes.len() <= Moved::MAX_LEN
         {
@@ -74,7 +122,7 @@ impl Worker {
 
     /// A socket that is silent.
     pub(super) fn restore(&mut self, id: HandoffId) -> Result<(), HandoffRefusal> {
-        let Some(Coming::Parts(bytes)) = self.coming.remove(&id.flow) else {
+        let Some(Coming::Parts(bytes)) = self.arriving.coming.remove(&id.flow) else {
             return Err(HandoffRefusal::Corrupt);
         };
         let moved = read(id.flow, &bytes)?;
@@ -82,7 +130,7 @@ impl Worker {
         let carried = match moved.application {
             Application::Unread { ts_recent } => {
                 let unborn = self.prepare_unread(id.flow, snapshot, ts_recent)?;
-                self.coming.insert(id.flow, unborn);
+                self.arriving.coming.insert(id.flow, unborn);
                 return Ok(());
             }
             Application::Stateless => None,
@@ -92,7 +140,7 @@ impl Worker {
             return Err(HandoffRefusal::NoServer);
         }
         let restored = self.make_socket(id, snapshot, carried)?;
-        self.coming.insert(id.flow, restored);
+        self.arriving.coming.insert(id.flow, restored);
         Ok(())
     }
 
@@ -102,18 +150,22 @@ impl Worker {
         snapshot: Box<TcpSnapshot>,
         carried: Option<Carried>,
     ) -> Result<Coming, HandoffRefusal> {
-        let socket = RestoredSocket::restore(&snapshot, self.stand.ifindex()).map_err(|error| {
-            let why = error.to_string();
-            let flow = id.flow.key.to_string();
-            let fields = [("flow", flow.as_str()), ("why", why.as_str())];
-            self.events.publish_own("flow_not_restored", true, fields);
-            if matches!(error, RestoreError::Exists) {
-                HandoffRefusal::InUse
-            } else {
-                HandoffRefusal::NotRestored
-            }
-        })?;
+        let socket =
+            RestoredSocket::restore(&snapshot, self.kernel.stand.ifindex()).map_err(|error| {
+                let why = error.to_string();
+                let flow = id.flow.key.to_string();
+                let fields = [("flow", flow.as_str()), ("why", why.as_str())];
+                self.speech
+                    .events
+                    .publish_own("flow_not_restored", true, fields);
+                if matches!(error, RestoreError::Exists) {
+                    HandoffRefusal::InUse
+                } else {
+                    HandoffRefusal::NotRestored
+                }
+            })?;
         if let Err(error) = self
+            .kernel
             .view
             .carry(std::os::fd::AsFd::as_fd(&socket), &snapshot)
         {
@@ -131,14 +183,14 @@ impl Worker {
     /// when that has been said.
     pub(super) fn place(&mut self, share: ShareId, id: HandoffId) {
         let flow = id.flow;
-        let (socket, snapshot, carried) = match self.coming.remove(&flow) {
+        let (socket, snapshot, carried) = match self.arriving.coming.remove(&flow) {
             Some(Coming::Restored {
                 socket,
                 snapshot,
                 carried,
             }) => (socket, snapshot, carried),
             Some(Coming::Unread(unborn)) => {
-                self.speak();
+                self.speech.speak();
                 // Its queue was full after all: the agent serves it as soon as there is room.
                 if let Some(socket) = self.bear(flow, &unborn, BIRTH_PATIENCE) {
                     self.keep_queued(flow.key, socket, clock::now());
@@ -158,7 +210,7 @@ impl Worker {
         self.waiting.release(flow.key, &snapshot);
         self.waiting.end(flow.key);
         match released {
-            Ok(socket) => self.placed.push(Placed {
+            Ok(socket) => self.arriving.placed.push(Placed {
                 flow,
                 socket,
                 carried,
@@ -172,22 +224,22 @@ impl Worker {
 
     /// Asks servers to accept what has come.
     pub(super) fn offer_placed(&mut self) {
-        for placed in std::mem::take(&mut self.placed) {
+        for placed in std::mem::take(&mut self.arriving.placed) {
             let Placed {
                 flow,
                 socket,
                 carried,
             } = placed;
             match self.apps.offer(flow.key, socket, carried) {
-                Ok(offer) => self.offered.push((flow, offer)),
+                Ok(offer) => self.arriving.offered.push((flow, offer)),
                 Err(reason) => self.tell_closed(flow.key, reason.as_str()),
             }
         }
-        while self.offered.len() > MAX_OFFERED {
-            let (flow, oldest) = self.offered.remove(0);
-            self.speak();
+        while self.arriving.offered.len() > MAX_OFFERED {
+            let (flow, oldest) = self.arriving.offered.remove(0);
+            self.speech.speak();
             match self.apps.wait_for(oldest) {
-                Ok(()) => drop(self.taken_up.insert(flow, clock::now())),
+                Ok(()) => drop(self.arriving.taken_up.insert(flow, clock::now())),
                 Err(reason) => self.tell_closed(flow.key, reason.as_str()),
             }
         }
@@ -195,11 +247,11 @@ impl Worker {
 
     /// Connections that servers were offered: those that nobody takes end.
     pub(super) fn look_after_offers(&mut self) {
-        let mut offered = std::mem::take(&mut self.offered);
+        let mut offered = std::mem::take(&mut self.arriving.offered);
         offered.retain_mut(|(flow, offer)| match self.apps.taken_up(offer) {
             None => true,
             Some(Ok(())) => {
-                self.taken_up.insert(*flow, clock::now());
+                self.arriving.taken_up.insert(*flow, clock::now());
                 false
             }
             Some(Err(reason)) => {
@@ -207,15 +259,19 @@ impl Worker {
                 false
             }
         });
-        self.offered = offered;
+        self.arriving.offered = offered;
     }
 
     /// Whether a server has it, or is about to, that has not registered it yet: a process
     /// that takes one up has it in a queue first.
     pub(super) fn is_offered(&self, flow: FlowId) -> bool {
-        let taken_up = self.taken_up.get(&flow);
+        let taken_up = self.arriving.taken_up.get(&flow);
         taken_up.is_some_and(|at| clock::now().since(*at) < TO_REGISTER)
-            || self.offered.iter().any(|(offered, _)| *offered == flow)
+            || self
+                .arriving
+                .offered
+                .iter()
+                .any(|(offered, _)| *offered == flow)
     }
 
     pub(super) fn here(&self, flow: FlowId) {
@@ -231,7 +287,9 @@ impl Worker {
             return;
         }
         self.swept = now;
-        self.taken_up.retain(|_, at| now.since(*at) < TO_REGISTER);
+        self.arriving
+            .taken_up
+            .retain(|_, at| now.since(*at) < TO_REGISTER);
         let entries = self.places.all();
         self.look_after_forwarded(&entries, now);
         self.end_what_is_over(&entries);
@@ -247,7 +305,7 @@ impl Worker {
             return;
         }
         let keys = here.iter().map(|flow| flow.key).collect();
-        let gone = match without_tcp_socket(self.stand.ifindex(), keys) {
+        let gone = match without_tcp_socket(self.kernel.stand.ifindex(), keys) {
             Ok(gone) => gone,
             Err(error) => {
                 return tracing::warn!(error = %error, "can't look for sockets that have ended");
@@ -261,7 +319,7 @@ impl Worker {
     }
 
     fn share_of(&self, flow: FlowId) -> Option<ShareId> {
-        self.shares.get(&flow.key.service).copied()
+        self.terms.shares.get(&flow.key.service).copied()
     }
 }
 

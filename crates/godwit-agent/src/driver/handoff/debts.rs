@@ -1,6 +1,7 @@
 //! What could not be done yet with sockets that an earlier agent had stopped: their
 //! servers look for this one once a second, and have not found it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_core::MonoTime;
@@ -28,31 +29,53 @@ pub(super) enum Debt {
     Release,
 }
 
+/// What is owed, and when servers were looked for.
+#[derive(Debug)]
+pub(super) struct Debts {
+    pub(super) owed: BTreeMap<FlowId, Debt>,
+    /// Of those the one whose server did not answer last.
+    silent: Option<FlowId>,
+    looked: MonoTime,
+    started: MonoTime,
+}
+
+impl Debts {
+    pub(super) fn new(now: MonoTime) -> Self {
+        Self {
+            owed: BTreeMap::new(),
+            silent: None,
+            looked: now,
+            started: now,
+        }
+    }
+}
+
 impl Worker {
     pub(super) fn owe(&mut self, flow: FlowId, debt: Debt) {
-        self.owed.insert(flow, debt);
+        self.debts.owed.insert(flow, debt);
     }
 
     pub(super) fn owes(&self, flow: FlowId) -> bool {
-        self.owed.contains_key(&flow)
+        self.debts.owed.contains_key(&flow)
     }
 
     /// Does what can be done by now. A socket that is gone waits for nothing.
     pub(super) fn pay_debts(&mut self, now: MonoTime) {
-        if self.owed.is_empty() || now.since(self.looked) < LOOK {
+        if self.debts.owed.is_empty() || now.since(self.debts.looked) < LOOK {
             return;
         }
-        self.looked = now;
-        let keys = self.owed.keys().map(|flow| flow.key).collect();
-        match without_tcp_socket(self.stand.ifindex(), keys) {
-            Ok(gone) => self.owed.retain(|flow, _| !gone.contains(&flow.key)),
+        self.debts.looked = now;
+        let keys = self.debts.owed.keys().map(|flow| flow.key).collect();
+        match without_tcp_socket(self.kernel.stand.ifindex(), keys) {
+            Ok(gone) => self.debts.owed.retain(|flow, _| !gone.contains(&flow.key)),
             Err(error) => {
                 return tracing::warn!(error = %error, "can't look for sockets that wait");
             }
         }
         // First those behind the one whose server was silent last: it holds up nobody.
-        let silent = self.silent.take();
+        let silent = self.debts.silent.take();
         let mut debts: Vec<_> = self
+            .debts
             .owed
             .iter()
             .map(|(flow, debt)| (*flow, *debt))
@@ -61,12 +84,12 @@ impl Worker {
         for (flow, debt) in debts {
             // Its server may have let go of it by now, for the sake of that: it is paid
             // when that begins, or after it.
-            if self.departures.has(flow) {
+            if self.leaving.departures.has(flow) {
                 continue;
             }
             match (self.apps.stage(flow.key), debt) {
                 (None | Some(SlotState::Empty), _)
-                    if !self.may_be_unread(flow) || now.since(self.started) < PATIENCE =>
+                    if !self.may_be_unread(flow) || now.since(self.debts.started) < PATIENCE =>
                 {
                     continue;
                 }
@@ -75,21 +98,21 @@ impl Worker {
                 // Its server goes on with it by itself.
                 (Some(SlotState::Live), _) => {}
                 (Some(SlotState::Parked), debt) => {
-                    self.owed.remove(&flow);
+                    self.debts.owed.remove(&flow);
                     match debt {
                         Debt::Thaw => self.thaw_now(flow, None),
                         Debt::Release => self.release(flow),
                     }
                     if self.owes(flow) {
                         // One a round: the driver waits meanwhile.
-                        self.silent = Some(flow);
-                        self.looked = now.saturating_add(AGAIN);
+                        self.debts.silent = Some(flow);
+                        self.debts.looked = now.saturating_add(AGAIN);
                         return;
                     }
                     continue;
                 }
             }
-            self.owed.remove(&flow);
+            self.debts.owed.remove(&flow);
         }
     }
 }

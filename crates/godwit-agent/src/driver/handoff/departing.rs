@@ -100,7 +100,7 @@ impl Departures {
 impl Worker {
     /// Asks servers for connections, and has those silent that were let go of.
     pub(super) fn look_after_departures(&mut self) {
-        if self.departures.is_empty() {
+        if self.leaving.departures.is_empty() {
             return;
         }
         self.ask_servers();
@@ -108,7 +108,7 @@ impl Worker {
             // The next one is let go of while this one becomes bytes.
             self.ask_servers();
             self.depart(waiting.departure, waiting.tries + 1, outcome);
-            self.speak_soon(true);
+            self.speech.speak_soon(true);
         }
     }
 
@@ -117,7 +117,7 @@ impl Worker {
     /// server may be one that says nothing for a while, and others wait for this thread:
     /// what that hands out late goes back to it.
     pub(super) fn end_departure(&mut self, flow: FlowId) {
-        let Some(waiting) = self.departures.remove(flow) else {
+        let Some(waiting) = self.leaving.departures.remove(flow) else {
             return;
         };
         if let Stage::Asked(take) = waiting.stage {
@@ -131,23 +131,23 @@ impl Worker {
     fn ask_servers(&mut self) {
         let now = clock::now();
         let is_asked = |it: &&Waiting| matches!(it.stage, Stage::Asked(_));
-        let asked = self.departures.0.iter().filter(is_asked).count();
+        let asked = self.leaving.departures.0.iter().filter(is_asked).count();
         let is_due = |it: &&mut Waiting| matches!(it.stage, Stage::Due(at) if at <= now);
-        let due = self.departures.0.iter_mut().filter(is_due);
+        let due = self.leaving.departures.0.iter_mut().filter(is_due);
         for waiting in due.take(MAX_ASKED.saturating_sub(asked)) {
-            let (flow, bell) = (waiting.departure.id.flow.key, self.bell.clone());
+            let (flow, bell) = (waiting.departure.id.flow.key, self.leaving.bell.clone());
             let take = self.apps.ask_for(flow, EXPORT_PATIENCE, Some(bell));
             waiting.stage = Stage::Asked(take);
         }
     }
 
     fn next_answered(&mut self) -> Option<(Waiting, Result<Taken, HandoffRefusal>)> {
-        let mut waiting = self.departures.0.iter_mut().enumerate();
+        let mut waiting = self.leaving.departures.0.iter_mut().enumerate();
         let (at, outcome) = waiting.find_map(|(at, waiting)| match &mut waiting.stage {
             Stage::Due(_) => None,
             Stage::Asked(take) => Some((at, self.apps.taken(take)?)),
         })?;
-        Some((self.departures.0.remove(at), outcome))
+        Some((self.leaving.departures.0.remove(at), outcome))
     }
 
     /// Has it silent if it can be, and its peer told.
@@ -161,7 +161,7 @@ impl Worker {
         let result = self.freeze(id.flow, to.1, iss, outcome);
         let most = result.map_or_else(|refusal| self.tries_for(id.flow, refusal), |_| 0);
         if tries < most {
-            return self.departures.add_again(departure, tries);
+            return self.leaving.departures.add_again(departure, tries);
         }
         self.report(share, HandoffReport::Frozen(id, result));
         // Its answer must not come before the report. If the core has called the

@@ -90,14 +90,14 @@ impl Worker {
             .filter(|entry| matches!(entry.whereabouts, Whereabouts::Away { .. }))
             .map(|entry| (entry.flow, entry.heard.map(MonoTime::from_nanos)))
             .collect();
-        self.forwarding.keep(|flow| away.contains_key(flow));
+        self.leaving.forwarding.keep(|flow| away.contains_key(flow));
         let silent = away.into_iter().filter_map(|(flow, heard)| {
-            let limit = *self.idle.get(&flow.key.service)?;
-            self.forwarding.silent(flow, heard, limit, now)
+            let limit = *self.terms.idle.get(&flow.key.service)?;
+            self.leaving.forwarding.silent(flow, heard, limit, now)
         });
         let silent = silent.collect();
-        for Silent { flow, lasted, .. } in self.forwarding.tell(silent, now) {
-            if let Some(share) = self.shares.get(&flow.key.service).copied() {
+        for Silent { flow, lasted, .. } in self.leaving.forwarding.tell(silent, now) {
+            if let Some(share) = self.terms.shares.get(&flow.key.service).copied() {
                 let silent = HandoffReport::Silent {
                     flow,
                     lasted,
@@ -111,7 +111,7 @@ impl Worker {
     /// Somebody forwards to this node, which knows of no such connection. It may have
     /// lost its memory only.
     pub(super) fn look(&mut self, share: ShareId, id: HandoffId, from: PeerId) {
-        match has_tcp_socket(self.stand.ifindex(), id.flow.key) {
+        match has_tcp_socket(self.kernel.stand.ifindex(), id.flow.key) {
             Ok(true) => {}
             Ok(false) => self.report(share, HandoffReport::Absent { id, from }),
             Err(error) => tracing::warn!(error = %error, "can't look for a socket"),

@@ -1,5 +1,6 @@
 //! The origin's sockets: stopped, turned into bytes, and ended or gone on with.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
@@ -14,10 +15,12 @@ use godwit_wire::{
 };
 
 use super::debts::Debt;
+use super::departing::Departures;
+use super::forwarding::Forwarding;
 use super::places::written;
 use super::unread::Holder;
-use super::worker::{Frozen, Worker};
-use crate::apps::{AppSnapshot, Taken};
+use super::worker::Worker;
+use crate::apps::{AppSnapshot, Bell, Taken};
 use crate::clock;
 
 /// How long a server is waited for that has let go of a connection already, and is asked for
@@ -40,6 +43,34 @@ impl ServerState {
         match self {
             Self::Exported(_) => None,
             Self::Unread(holder, _) => Some(*holder),
+        }
+    }
+}
+
+/// Connections on their way out.
+pub(super) struct Leaving {
+    /// Rung when a server has answered.
+    pub(super) bell: Bell,
+    pub(super) departures: Departures,
+    pub(super) frozen: BTreeMap<FlowId, Frozen>,
+    pub(super) forwarding: Forwarding,
+}
+
+/// A connection that is silent here.
+pub(super) struct Frozen {
+    pub(super) socket: PausedSocket,
+    /// Of a server that knows nothing of it.
+    pub(super) holder: Option<Holder>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Leaving {
+    pub(super) fn new(bell: Bell) -> Self {
+        Self {
+            bell,
+            departures: Departures::default(),
+            frozen: BTreeMap::new(),
+            forwarding: Forwarding::default(),
         }
     }
 }
@@ -70,7 +101,7 @@ impl Worker {
             Err(refusal) => return Err(refusal),
         };
         // Of before this attempt.
-        self.owed.remove(&flow);
+        self.debts.owed.remove(&flow);
         // From here on no acknowledgement leaves that the snapshot does not know.
         if let Err(error) = self.places.away(flow, to) {
             tracing::error!(flow = %flow.key, error = %error, "it can't be forwarded");
@@ -92,7 +123,7 @@ impl Worker {
         };
         match dumped {
             Ok(bytes) => {
-                self.frozen.insert(flow, Frozen { bytes, ..frozen });
+                self.leaving.frozen.insert(flow, Frozen { bytes, ..frozen });
                 Ok(since)
             }
             Err(refusal) => {
@@ -108,7 +139,7 @@ impl Worker {
         socket: &PausedSocket,
         state: &ServerState,
     ) -> Result<Vec<u8>, HandoffRefusal> {
-        let snapshot = socket.snapshot(|fd| self.view.hidden(fd));
+        let snapshot = socket.snapshot(|fd| self.kernel.view.hidden(fd));
         let mut snapshot = snapshot.map_err(|error| {
             if matches!(error, SnapshotError::Written) {
                 // What it wrote may be among the bytes received.
@@ -140,7 +171,7 @@ impl Worker {
 
     /// The connection goes on here.
     pub(super) fn thaw(&mut self, flow: FlowId) {
-        let ours = self.frozen.remove(&flow);
+        let ours = self.leaving.frozen.remove(&flow);
         let is_away = |entry: HandoffEntry| matches!(entry.whereabouts, Whereabouts::Away { .. });
         if ours.is_none() && !self.owes(flow) && !self.places.get(flow).is_some_and(is_away) {
             // It was called off before it was stopped, and its server has it.
@@ -174,7 +205,7 @@ impl Worker {
     /// server sees it end. A client that knows more than our socket asks again, and
     /// our kernel, which has none any more, resets it then.
     pub(super) fn lose(&mut self, flow: FlowId) {
-        let ours = self.frozen.remove(&flow);
+        let ours = self.leaving.frozen.remove(&flow);
         let frozen = ours.or_else(|| self.take_again(flow, AT_LAST));
         self.reset(flow);
         // One that nobody has accepted is nobody's by now.
@@ -185,7 +216,7 @@ impl Worker {
 
     /// Another server has it: our socket ends unheard, and we go on forwarding.
     pub(super) fn release(&mut self, flow: FlowId) {
-        let ours = self.frozen.remove(&flow);
+        let ours = self.leaving.frozen.remove(&flow);
         let frozen = ours.or_else(|| self.take_again(flow, SOON));
         let Some(frozen) = frozen else {
             return self.owe(flow, Debt::Release);
@@ -199,7 +230,7 @@ impl Worker {
     /// One that an earlier agent has stopped.
     fn take_again(&mut self, flow: FlowId, limit: Duration) -> Option<Frozen> {
         // Its server is waited for.
-        self.speak();
+        self.speech.speak();
         let (socket, holder) = match self.apps.take_within(flow.key, limit) {
             Ok(taken) => (taken.socket, None),
             Err(_) => {
@@ -218,7 +249,7 @@ impl Worker {
     /// each other until a timer of theirs ends: with [`Release::Probe`] each says at once
     /// what it has and what it has room for.
     fn resume(&mut self, flow: FlowId, frozen: Frozen, how: Release) {
-        let place = self.view.hidden(frozen.socket.as_fd());
+        let place = self.kernel.view.hidden(frozen.socket.as_fd());
         let socket = match frozen.socket.resume(how) {
             Ok(socket) => socket,
             Err(error) => {
@@ -268,7 +299,7 @@ impl Worker {
 
     fn reset(&self, flow: FlowId) {
         self.places.remove(flow);
-        if let Err(error) = destroy_tcp(self.stand.ifindex(), flow.key) {
+        if let Err(error) = destroy_tcp(self.kernel.stand.ifindex(), flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
     }
@@ -282,7 +313,9 @@ impl Worker {
     ) -> HandoffRefusal {
         let (flow, why) = (flow.key.to_string(), error.to_string());
         let fields = [("flow", flow.as_str()), ("why", why.as_str())];
-        self.events.publish_own("flow_not_movable", true, fields);
+        self.speech
+            .events
+            .publish_own("flow_not_movable", true, fields);
         refusal
     }
 }

@@ -8,17 +8,16 @@
 //! | `worker`, on `gw-handoff` | sockets (`departing`, `leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `queued`, `newborn`), held packets (`waiting`, `returning`), where the data path sends (`places`) |
 //! | [`Apps`] | the server processes that sockets come from and go to |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use godwit_bpf::{FlowTable, KernelView};
 use godwit_core::handoff::Written;
-use godwit_sock::{Destroyer, HoldTun, Holders};
-use godwit_wire::{Endpoint, FlowId, ShareId};
+use godwit_sock::HoldTun;
+use godwit_wire::{FlowId, ShareId};
 
 use super::follow::Place as Stand;
 use crate::apps::{Apps, Bell};
@@ -34,12 +33,14 @@ mod debts;
 mod departing;
 mod error;
 mod forwarding;
+mod kernel;
 mod leaving;
 mod newborn;
 mod orders;
 mod places;
 mod queued;
 mod returning;
+mod terms;
 mod unread;
 mod waiting;
 mod wishes;
@@ -49,12 +50,15 @@ mod worker;
 pub use error::HandoffStartError;
 pub(super) use newborn::Newborns;
 
-use departing::Departures;
-use forwarding::Forwarding;
+use arriving::Arriving;
+use debts::Debts;
+use kernel::Kernel;
+use leaving::Leaving;
 use places::Places;
+use terms::{Terms, shares};
 use waiting::Waiting;
 use wishes::Wishes;
-use words::Words;
+use words::Speech;
 use worker::{Errand, Job, Worker};
 
 /// What is made while the agent may still make it.
@@ -121,36 +125,15 @@ impl Kit {
         };
         let worker = Worker {
             places: places.clone(),
-            view: self.view,
             waiting: self.waiting,
             apps: means.apps,
-            peers: means.peers,
-            inbox: means.inbox,
-            words: Words::default(),
-            events: means.events,
-            stand: means.stand.clone(),
-            flows: means.flows,
-            sockets: Destroyer::open(means.stand.ifindex())?,
-            shares: shares(config),
-            within: within(config),
-            idle: idle(config),
-            forwarding: Forwarding::default(),
-            bell,
-            departures: Departures::default(),
-            frozen: BTreeMap::new(),
-            coming: BTreeMap::new(),
-            placed: Vec::new(),
-            offered: Vec::new(),
-            taken_up: BTreeMap::new(),
+            kernel: Kernel::open(self.view, means.flows, means.stand)?,
+            speech: Speech::new(means.inbox, means.peers, means.events),
+            terms: Terms::new(config),
+            leaving: Leaving::new(bell),
+            arriving: Arriving::new(means.newborns),
             returned: Vec::new(),
-            owed: BTreeMap::new(),
-            silent: None,
-            looked: clock::now(),
-            started: clock::now(),
-            newborns: means.newborns,
-            unread: unread(config),
-            holders: Holders::default(),
-            begun: BTreeMap::new(),
+            debts: Debts::new(clock::now()),
             queued: BTreeMap::new(),
             swept: clock::now(),
         };
@@ -163,41 +146,6 @@ impl Kit {
             thread,
         })
     }
-}
-
-/// The shares of this node whose connections move, by the services' addresses.
-fn shares(config: &Config) -> BTreeMap<Endpoint, ShareId> {
-    let moving = config.own_shares().filter(|(_, service)| service.moves());
-    let ends = moving.flat_map(|(share, service)| {
-        let ends = service.addresses.iter().copied();
-        ends.map(move |at| (Endpoint::from(at), share))
-    });
-    ends.collect()
-}
-
-/// The addresses of services whose servers need not know of Godwit.
-fn unread(config: &Config) -> BTreeSet<Endpoint> {
-    let moving = config.own_shares().filter(|(_, it)| it.moves_unread());
-    let ends = moving.flat_map(|(_, service)| service.addresses.iter().copied());
-    ends.map(Endpoint::from).collect()
-}
-
-/// How long clients may be silent before it is asked where their connections went.
-fn idle(config: &Config) -> BTreeMap<Endpoint, Duration> {
-    let moving = config.own_shares().filter(|(_, service)| service.moves());
-    let ends = moving.flat_map(|(_, service)| {
-        let ends = service.addresses.iter().copied();
-        ends.map(|at| (Endpoint::from(at), service.handoff.forward_idle))
-    });
-    ends.collect()
-}
-
-/// Under which share other nodes know those of this one.
-fn within(config: &Config) -> BTreeMap<ShareId, ShareId> {
-    let moving = config.own_shares().filter(|(_, service)| service.moves());
-    moving
-        .filter_map(|(share, service)| Some((share, config.service_share(service)?)))
-        .collect()
 }
 
 impl Handoffs {

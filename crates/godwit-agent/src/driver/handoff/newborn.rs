@@ -20,8 +20,9 @@ use godwit_wire::{
     TcpSnapshot, TcpState, TimeStamps,
 };
 
+use super::arriving::Coming;
 use super::unread::begins;
-use super::worker::{Coming, Worker};
+use super::worker::Worker;
 use crate::clock;
 use crate::driver::follow::Place;
 
@@ -137,7 +138,7 @@ impl Unborn {
 impl Worker {
     /// Where such a connection would wait to be accepted; empty if none may come.
     pub(super) fn queues_for(&self, service: Endpoint) -> Vec<AcceptQueue> {
-        if !self.unread.contains(&service) {
+        if !self.terms.unread.contains(&service) {
             return Vec::new();
         }
         let queues = Listeners::queues(SocketAddr::from(service));
@@ -182,7 +183,7 @@ impl Worker {
         let device = self.waiting.device();
         let newborn = unborn.newborn(flow, clock::now());
         let placed = self.places.set(flow, Whereabouts::Born { device });
-        let born = match placed.and_then(|()| self.newborns.table.set(&newborn)) {
+        let born = match placed.and_then(|()| self.arriving.newborns.table.set(&newborn)) {
             Ok(()) => self.bring_up(flow, unborn, patience),
             Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "no socket can be made");
@@ -190,8 +191,8 @@ impl Worker {
             }
         };
         // Gone already if it could not be written.
-        let _ = self.newborns.table.remove(flow.key);
-        self.begun.insert(flow, unborn.iss());
+        let _ = self.arriving.newborns.table.remove(flow.key);
+        self.arriving.begun.insert(flow, unborn.iss());
         let kept = match born {
             Ok(()) => {
                 self.waiting.release(flow.key, &unborn.snapshot);
@@ -222,7 +223,7 @@ impl Worker {
         let is_new =
             |view: SocketView| view.waits_to_be_accepted() && view.received <= unborn.length();
         let nobody_has_it = || {
-            let view = view_tcp_socket(self.stand.ifindex(), flow.key).ok()?;
+            let view = view_tcp_socket(self.kernel.stand.ifindex(), flow.key).ok()?;
             view.is_none_or(is_new).then_some(())
         };
         // An agent that dies behind the next line leaves one that has said nothing here.
@@ -232,11 +233,11 @@ impl Worker {
         held.inspect_err(|error| tracing::error!(flow = %flow.key, error = %error, "not held"))
             .ok()?;
         nobody_has_it()?;
-        destroy_tcp(self.stand.ifindex(), flow.key).ok()?;
+        destroy_tcp(self.kernel.stand.ifindex(), flow.key).ok()?;
         let mut snapshot = unborn.snapshot.clone();
         // It does not go back; bit 0 would say that it counts microseconds.
         snapshot.ts_val = unborn.ts_val(clock::now()).wrapping_add(1) & !1;
-        let restored = RestoredSocket::restore(&snapshot, self.stand.ifindex());
+        let restored = RestoredSocket::restore(&snapshot, self.kernel.stand.ifindex());
         let restored = restored.inspect_err(|error| {
             tracing::warn!(flow = %flow.key, error = %error, "its old socket is not made anew");
         });
@@ -260,10 +261,11 @@ impl Worker {
         let (mut seen, mut due) = (false, begun);
         loop {
             let now = clock::now();
-            let view = view_tcp_socket(self.stand.ifindex(), flow.key).unwrap_or_else(|error| {
-                tracing::warn!(error = %error, "can't look at a new socket");
-                None
-            });
+            let view =
+                view_tcp_socket(self.kernel.stand.ifindex(), flow.key).unwrap_or_else(|error| {
+                    tracing::warn!(error = %error, "can't look at a new socket");
+                    None
+                });
             match view {
                 Some(view) if view.received == unborn.length() => return Ok(()),
                 Some(view) if view.received > unborn.length() => return Err("input_differs"),
@@ -297,9 +299,9 @@ impl Worker {
         let Some(packet) = unborn.said(0, &[], TcpFlags(0), now) else {
             return;
         };
-        let mac = self.newborns.place.mac();
+        let mac = self.arriving.newborns.place.mac();
         let frame = EthernetHeader::frame_ip(mac, mac, &packet);
-        if let Err(error) = self.newborns.frames.send(&frame) {
+        if let Err(error) = self.arriving.newborns.frames.send(&frame) {
             tracing::debug!(error = %error, "own kernel not told");
         }
     }
@@ -307,7 +309,7 @@ impl Worker {
     /// Nobody serves it: its socket ends, and where there is none our kernel resets
     /// whoever speaks to it.
     fn end_unborn(&self, flow: FlowId, unborn: &Unborn) {
-        match destroy_tcp(self.stand.ifindex(), flow.key) {
+        match destroy_tcp(self.kernel.stand.ifindex(), flow.key) {
             Ok(true) => {}
             Ok(false) => {
                 let at = unborn.snapshot.queues.recv.len();
@@ -324,7 +326,7 @@ impl Worker {
     pub(super) fn end_half_born(&self, flow: FlowId) {
         self.stay(flow);
         self.tell_closed(flow.key, "agent_died");
-        if let Err(error) = destroy_tcp(self.stand.ifindex(), flow.key) {
+        if let Err(error) = destroy_tcp(self.kernel.stand.ifindex(), flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
     }

@@ -184,8 +184,8 @@ impl Worker {
     /// Whether the data path has one with these addresses. What does not come by the
     /// service interface, but from this machine for one, it can't hold nor make anew.
     fn is_seen(&self, key: FlowKey) -> bool {
-        let has_flow = || matches!(self.flows.get(key), Ok(Some(_)));
-        self.unread.contains(&key.service) && (self.places.is_here(key) || has_flow())
+        let has_flow = || matches!(self.kernel.flows.get(key), Ok(Some(_)));
+        self.terms.unread.contains(&key.service) && (self.places.is_here(key) || has_flow())
     }
 
     /// One that was before another in its queue.
@@ -197,7 +197,9 @@ impl Worker {
     /// Whether this is the socket that has these addresses: a client may have ended a
     /// connection, and begun another one from the same port.
     fn is_current(&self, key: FlowKey, socket: &OwnedFd) -> bool {
-        let view = view_tcp_socket(self.stand.ifindex(), key).ok().flatten();
+        let view = view_tcp_socket(self.kernel.stand.ifindex(), key)
+            .ok()
+            .flatten();
         let cookie = socket_cookie(socket.as_fd()).ok();
         view.is_some_and(|view| Some(view.cookie) == cookie)
     }
@@ -243,7 +245,7 @@ impl Worker {
             return;
         };
         // Its birth may take long.
-        self.speak();
+        self.speech.speak();
         let Err((socket, why)) = self.queue_again(key, queued.socket) else {
             return;
         };
@@ -259,7 +261,9 @@ impl Worker {
         if !queued.told {
             let (flow, why) = (key.to_string(), why.to_string());
             let fields = [("flow", flow.as_str()), ("why", why.as_str())];
-            self.events.publish_own("flow_not_given_back", true, fields);
+            self.speech
+                .events
+                .publish_own("flow_not_given_back", true, fields);
         }
         let due = now.saturating_add(AGAIN);
         if matches!(why, Stay::Full | Stay::NotBorn) {
@@ -280,7 +284,7 @@ impl Worker {
 
     /// Whether its client has not ended its stream.
     fn is_open(&self, key: FlowKey) -> bool {
-        let view = view_tcp_socket(self.stand.ifindex(), key);
+        let view = view_tcp_socket(self.kernel.stand.ifindex(), key);
         let is_open = |view: SocketView| view.state == Some(TcpState::Established);
         view.map_or(true, |view| view.is_some_and(is_open))
     }
@@ -308,13 +312,13 @@ impl Worker {
             Err((_, PauseError::State(_))) => return Ok(()),
             Err((socket, error)) => return Err((socket, Stay::Inexact(error.to_string()))),
         };
-        let irs = match self.view.hidden(socket.as_fd()) {
+        let irs = match self.kernel.view.hidden(socket.as_fd()) {
             Ok(hidden) => hidden.copied_seq - 1,
             Err(error) => return self.unpause(key, socket, Stay::Failed(error.to_string())),
         };
         let flow = FlowId { key, irs };
         let is_flow = |state: FlowState| state.id == flow;
-        let known = self.flows.get(key).ok().flatten();
+        let known = self.kernel.flows.get(key).ok().flatten();
         if !known.is_some_and(is_flow) && self.places.get(flow).is_none() {
             // What is known is an earlier one.
             return self.unpause(key, socket, Stay::Stranger);
@@ -337,7 +341,7 @@ impl Worker {
         let again = self.bear(flow, &unborn, PATIENCE);
         // One that has its handshake here is known by that.
         if self.places.get(flow).is_none() {
-            self.begun.remove(&flow);
+            self.arriving.begun.remove(&flow);
         }
         again.map_or(Ok(()), |socket| Err((socket, Stay::NotBorn)))
     }
@@ -371,7 +375,7 @@ impl Worker {
         socket: &PausedSocket,
         queues: &[AcceptQueue],
     ) -> Result<Unborn, Stay> {
-        let snapshot = socket.snapshot(|fd| self.view.hidden(fd));
+        let snapshot = socket.snapshot(|fd| self.kernel.view.hidden(fd));
         let snapshot = snapshot.map_err(|error| Stay::Inexact(error.to_string()))?;
         if !begins(flow, &snapshot) {
             return Err(Stay::Inexact("it has begun".into()));
@@ -385,7 +389,7 @@ impl Worker {
             let why = "it has received more than a new socket takes";
             return Err(Stay::Inexact(why.into()));
         }
-        let hidden = self.view.hidden(socket.as_fd());
+        let hidden = self.kernel.view.hidden(socket.as_fd());
         let hidden = hidden.map_err(|error| Stay::Failed(error.to_string()))?;
         let ts_recent = hidden.ts_recent;
         Ok(Unborn::new(Box::new(snapshot), ts_recent))
@@ -412,7 +416,7 @@ impl Worker {
     fn turn_away(&self, key: FlowKey, socket: OwnedFd, reason: &str) {
         self.tell_closed(key, reason);
         if self.is_current(key, &socket)
-            && let Err(error) = destroy_tcp(self.stand.ifindex(), key)
+            && let Err(error) = destroy_tcp(self.kernel.stand.ifindex(), key)
         {
             tracing::warn!(flow = %key, error = %error, "socket not ended");
         }

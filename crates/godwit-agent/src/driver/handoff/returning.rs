@@ -13,8 +13,9 @@ use godwit_core::{MonoTime, PeerId};
 use godwit_sock::view_tcp_socket;
 use godwit_wire::{FlowId, HandoffId, HandoffStep, MacAddr, ShareId};
 
+use super::arriving::Coming;
 use super::forwarding::UNREACHED;
-use super::worker::{Coming, Worker};
+use super::worker::Worker;
 use crate::clock;
 
 /// How long a connection is silent here that its origin alone can forward: that goes on
@@ -98,7 +99,7 @@ impl Wait {
 impl Worker {
     /// An attempt has ended before the connection spoke here.
     pub(super) fn discard(&mut self, share: ShareId, id: HandoffId, how: Return) {
-        let coming = self.coming.remove(&id.flow);
+        let coming = self.arriving.coming.remove(&id.flow);
         if let (Some(Coming::Parts(parts)), Some(to)) = (&coming, how.away)
             && parts.is_empty()
         {
@@ -157,8 +158,8 @@ impl Worker {
 
     fn is_origin_linked(&self, origin: Option<PeerId>) -> bool {
         match origin {
-            Some(peer) => self.peers.is_linked(peer),
-            None => self.peers.is_linked_to_all(),
+            Some(peer) => self.speech.peers.is_linked(peer),
+            None => self.speech.peers.is_linked_to_all(),
         }
     }
 
@@ -168,12 +169,12 @@ impl Worker {
         let Some(to) = returned.how.to else {
             return;
         };
-        let (room, id) = (self.peers.room(to), returned.id);
+        let (room, id) = (self.speech.peers.room(to), returned.id);
         for packet in self.waiting.take_some(id.flow.key, room) {
             self.say(returned.share, id, to, HandoffStep::Held { packet });
         }
         // What is not in the queue yet takes up room, too.
-        self.speak();
+        self.speech.speak();
     }
 
     fn forward_again(&mut self, returned: &Returned) {
@@ -197,7 +198,12 @@ impl Worker {
     /// Whether a connection has ended here and went nowhere else: our kernel would answer
     /// what comes late with a RST. One that had come from elsewhere still has an entry.
     pub(super) fn is_over(&self, flow: FlowId) -> bool {
-        let gone = || matches!(view_tcp_socket(self.stand.ifindex(), flow.key), Ok(None));
+        let gone = || {
+            matches!(
+                view_tcp_socket(self.kernel.stand.ifindex(), flow.key),
+                Ok(None)
+            )
+        };
         let entry = self.places.get(flow);
         entry.is_none_or(|entry| entry.whereabouts == Whereabouts::Here) && gone()
     }
@@ -206,7 +212,7 @@ impl Worker {
     pub(super) fn tell_dropped(&self, flow: FlowId, packets: usize) {
         let (flow, packets) = (flow.key.to_string(), packets.to_string());
         let fields = [("flow", flow.as_str()), ("packets", packets.as_str())];
-        self.events.publish_own("held_dropped", true, fields);
+        self.speech.events.publish_own("held_dropped", true, fields);
     }
 }
 

@@ -86,7 +86,7 @@ impl Opened {
 impl Worker {
     /// Whether somebody may look for the server of a connection.
     pub(super) fn may_be_unread(&self, flow: FlowId) -> bool {
-        self.unread.contains(&flow.key.service)
+        self.terms.unread.contains(&flow.key.service)
     }
 
     /// The socket of a connection that no process has registered.
@@ -98,7 +98,7 @@ impl Worker {
             return Err(HandoffRefusal::NotRegistered);
         }
         // To look for it among all processes takes long.
-        self.speak();
+        self.speech.speak();
         if let Some(socket) = self.take_kept(flow) {
             return Ok((socket, Holder::Queue));
         }
@@ -116,7 +116,7 @@ impl Worker {
     }
 
     fn look_at(&self, flow: FlowId) -> Result<SocketView, HandoffRefusal> {
-        let view = view_tcp_socket(self.stand.ifindex(), flow.key);
+        let view = view_tcp_socket(self.kernel.stand.ifindex(), flow.key);
         let view = view.map_err(|error| self.not_taken(flow, &TakeError::View(error)))?;
         view.ok_or(HandoffRefusal::Ended)
     }
@@ -140,7 +140,7 @@ impl Worker {
         let view = self.look_at(flow).ok().filter(|view| view.inode != 0)?;
         let (socket, opened) = self.take_accepted(flow, view).ok()?;
         // An error: it runs.
-        let hidden = self.view.hidden(socket.as_fd()).ok()?;
+        let hidden = self.kernel.view.hidden(socket.as_fd()).ok()?;
         let begins = hidden.copied_seq == flow.irs + 1;
         begins.then_some((socket, Holder::Process(opened)))
     }
@@ -160,13 +160,13 @@ impl Worker {
             let (pid, number) = holders.get(inode)?;
             Some(Opened { pid, number, inode })
         };
-        if let Some(holder) = known(&self.holders)
+        if let Some(holder) = known(&self.kernel.holders)
             && let Ok(Some(socket)) = holder.take(cookie)
         {
             return Ok((socket, holder));
         }
-        self.holders = Holders::read().map_err(TakeError::View)?;
-        let holder = known(&self.holders).ok_or(TakeError::NotFound)?;
+        self.kernel.holders = Holders::read().map_err(TakeError::View)?;
+        let holder = known(&self.kernel.holders).ok_or(TakeError::NotFound)?;
         match holder.take(cookie) {
             Ok(Some(socket)) => Ok((socket, holder)),
             Ok(None) => Err(TakeError::NotFound),
@@ -183,14 +183,14 @@ impl Worker {
         snapshot: &TcpSnapshot,
         iss: Option<SeqNumber>,
     ) -> Result<Application, HandoffRefusal> {
-        let iss = iss.or_else(|| self.begun.get(&flow).copied());
+        let iss = iss.or_else(|| self.arriving.begun.get(&flow).copied());
         if !begins(flow, snapshot) || iss.is_none_or(|iss| snapshot.write_seq != iss + 1) {
             return Err(HandoffRefusal::AlreadyRead);
         }
         if snapshot.ts_val & 1 != 0 {
             return Err(self.not_taken(flow, &TakeError::Microseconds));
         }
-        let hidden = self.view.hidden(socket.as_fd());
+        let hidden = self.kernel.view.hidden(socket.as_fd());
         let hidden = hidden.map_err(|error| self.not_taken(flow, &TakeError::View(error)))?;
         Ok(Application::Unread {
             ts_recent: hidden.ts_recent,
@@ -205,7 +205,7 @@ impl Worker {
             return;
         }
         self.tell_closed(flow.key, "server_gave_up");
-        if let Err(error) = destroy_tcp(self.stand.ifindex(), flow.key) {
+        if let Err(error) = destroy_tcp(self.kernel.stand.ifindex(), flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
         drop(socket);
@@ -215,7 +215,7 @@ impl Worker {
     pub(super) fn tell_closed(&self, flow: FlowKey, reason: &str) {
         let flow = flow.to_string();
         let fields = [("flow", flow.as_str()), ("reason", reason)];
-        self.events.publish_own("flow_closed", true, fields);
+        self.speech.events.publish_own("flow_closed", true, fields);
     }
 }
 

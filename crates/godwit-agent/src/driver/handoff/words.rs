@@ -9,9 +9,10 @@ use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Message, ShareId};
 
-use super::worker::Worker;
 use crate::clock;
-use crate::input::Input;
+use crate::events::EventLog;
+use crate::input::{Inbox, Input};
+use crate::peers::PeerSender;
 
 /// How long the first word waits for others: a few jobs. For each a client is silent.
 const PATIENCE: Duration = Duration::from_micros(300);
@@ -46,7 +47,24 @@ impl Words {
     }
 }
 
-impl Worker {
+/// How the thread speaks: to the driver, to peers, and to people.
+pub(super) struct Speech {
+    pub(super) words: Words,
+    pub(super) inbox: Inbox,
+    pub(super) peers: PeerSender,
+    pub(super) events: EventLog,
+}
+
+impl Speech {
+    pub(super) fn new(inbox: Inbox, peers: PeerSender, events: EventLog) -> Self {
+        Self {
+            words: Words::default(),
+            inbox,
+            peers,
+            events,
+        }
+    }
+
     /// Has everybody hear what was said, unless there is more to do first.
     pub(super) fn speak_soon(&mut self, more: bool) {
         if !more || self.words.are_due(clock::now()) {

@@ -3,40 +3,31 @@
 //! One thread. Jobs are carried out in order, but those first for which a connection
 //! is silent; what becomes of them goes back to the driver as an input.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use godwit_bpf::{FlowTable, KernelView};
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
-use godwit_sock::repair::{PausedSocket, RestoredSocket};
-use godwit_sock::{Destroyer, Holders};
-use godwit_wire::app::Carried;
 use godwit_wire::{
-    Endpoint, Epoch, FlowId, FlowKey, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message,
-    SeqNumber, ShareId, TcpSnapshot,
+    Epoch, FlowId, FlowKey, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, SeqNumber,
+    ShareId,
 };
 
 use super::Kit;
-use super::debts::{self, Debt};
-use super::departing::{Departure, Departures};
-use super::forwarding::Forwarding;
-use super::newborn::{Newborns, Unborn};
+use super::arriving::Arriving;
+use super::debts::{self, Debts};
+use super::departing::Departure;
+use super::kernel::Kernel;
+use super::leaving::Leaving;
 use super::places::Places;
 use super::queued::Queued;
 use super::returning::{Return, Returned};
-use super::unread::Holder;
+use super::terms::Terms;
 use super::waiting::Waiting;
-use super::words::Words;
-use crate::apps::{Apps, Bell, Offer};
+use super::words::Speech;
+use crate::apps::Apps;
 use crate::clock;
-use crate::driver::follow::Place as Stand;
-use crate::events::EventLog;
-use crate::input::Inbox;
-use crate::peers::PeerSender;
 use crate::realtime::{Urgency, prefer};
 
 /// How often the device of held packets is emptied while some are held, and is
@@ -200,77 +191,18 @@ impl Jobs {
 /// The thread's share of the world.
 pub(super) struct Worker {
     pub(super) places: Places,
-    pub(super) view: KernelView,
     pub(super) waiting: Waiting,
     pub(super) apps: Apps,
-    pub(super) peers: PeerSender,
-    pub(super) inbox: Inbox,
-    pub(super) words: Words,
-    pub(super) events: EventLog,
-    pub(super) stand: Arc<Stand>,
-    /// What the data path knows of connections whose handshake was here.
-    pub(super) flows: Arc<FlowTable>,
-    pub(super) sockets: Destroyer,
-    /// The shares of this node, by the services' addresses.
-    pub(super) shares: BTreeMap<Endpoint, ShareId>,
-    /// Under which share other nodes know them.
-    pub(super) within: BTreeMap<ShareId, ShareId>,
-    /// How long a client may be silent before its connection is asked for, by the
-    /// services' addresses.
-    pub(super) idle: BTreeMap<Endpoint, Duration>,
-    pub(super) forwarding: Forwarding,
-    /// Rung when a server has answered.
-    pub(super) bell: Bell,
-    pub(super) departures: Departures,
-    pub(super) frozen: BTreeMap<FlowId, Frozen>,
-    pub(super) coming: BTreeMap<FlowId, Coming>,
-    /// Connections that have come and speak, and that no server has been offered yet.
-    pub(super) placed: Vec<Placed>,
-    /// Connections that have come, and that a server is asked to accept.
-    pub(super) offered: Vec<(FlowId, Offer)>,
-    /// Those that one has taken up, and since when.
-    pub(super) taken_up: BTreeMap<FlowId, MonoTime>,
+    pub(super) kernel: Kernel,
+    pub(super) speech: Speech,
+    pub(super) terms: Terms,
+    pub(super) leaving: Leaving,
+    pub(super) arriving: Arriving,
     pub(super) returned: Vec<Returned>,
-    pub(super) owed: BTreeMap<FlowId, Debt>,
-    /// Of those the one whose server did not answer last.
-    pub(super) silent: Option<FlowId>,
-    pub(super) looked: MonoTime,
-    pub(super) started: MonoTime,
-    pub(super) newborns: Newborns,
-    /// Services whose connections can go before anybody has read from them.
-    pub(super) unread: BTreeSet<Endpoint>,
-    pub(super) holders: Holders,
-    /// The service's initial sequence numbers of connections that came unread.
-    pub(super) begun: BTreeMap<FlowId, SeqNumber>,
+    pub(super) debts: Debts,
     /// Connections that were taken from a server's accept queue.
     pub(super) queued: BTreeMap<FlowKey, Queued>,
     pub(super) swept: MonoTime,
-}
-
-/// A connection that is silent here.
-pub(super) struct Frozen {
-    pub(super) socket: PausedSocket,
-    /// Of a server that knows nothing of it.
-    pub(super) holder: Option<Holder>,
-    pub(super) bytes: Vec<u8>,
-}
-
-/// A connection that is to speak here.
-pub(super) enum Coming {
-    Parts(Vec<u8>),
-    Restored {
-        socket: RestoredSocket,
-        snapshot: Box<TcpSnapshot>,
-        carried: Option<Carried>,
-    },
-    Unread(Unborn),
-}
-
-/// A connection that speaks here, as far as its client is concerned.
-pub(super) struct Placed {
-    pub(super) flow: FlowId,
-    pub(super) socket: OwnedFd,
-    pub(super) carried: Option<Carried>,
 }
 
 impl Worker {
@@ -279,7 +211,7 @@ impl Worker {
     pub(super) fn run(mut self, errands: &Receiver<Errand>) -> Kit {
         self.work(errands);
         Kit {
-            view: self.view,
+            view: self.kernel.view,
             waiting: self.waiting,
         }
     }
@@ -288,9 +220,9 @@ impl Worker {
         prefer("gw-handoff", Urgency::Handoffs);
         let mut queue = Jobs::default();
         loop {
-            let idle = self.departures.is_empty() && self.offered.is_empty();
+            let idle = self.leaving.departures.is_empty() && self.arriving.offered.is_empty();
             let busy = !(idle && self.waiting.is_empty());
-            let pause = match (busy, self.owed.is_empty() && self.returned.is_empty()) {
+            let pause = match (busy, self.debts.owed.is_empty() && self.returned.is_empty()) {
                 (true, _) => GLANCE,
                 (false, false) => debts::LOOK,
                 (false, true) => SWEEP,
@@ -299,7 +231,7 @@ impl Worker {
             match queue.next(errands, pause) {
                 Ok((share, job)) => {
                     if !job.is_quick() {
-                        self.speak();
+                        self.speech.speak();
                     }
                     // Packets are our kernel's, wherever their connection is going.
                     if !matches!(job, Job::PutBack(..)) {
@@ -312,7 +244,7 @@ impl Worker {
             }
             self.look_after_departures();
             // The peer waits for these words, and the clients with it.
-            self.speak_soon(queue.has_more(errands));
+            self.speech.speak_soon(queue.has_more(errands));
             self.offer_placed();
             self.waiting.sort();
             self.look_after_offers();
@@ -321,24 +253,24 @@ impl Worker {
             self.pay_debts(now);
             self.give_back_queued(now);
             self.sweep(now);
-            self.speak_soon(queue.has_more(errands));
+            self.speech.speak_soon(queue.has_more(errands));
         }
     }
 
     /// What waits for servers is waited for: an offered socket would end with this
     /// thread, and its client would hear that.
     fn finish(&mut self) {
-        for flow in self.departures.flows() {
+        for flow in self.leaving.departures.flows() {
             self.end_departure(flow);
         }
-        self.speak();
-        for (flow, offer) in std::mem::take(&mut self.offered) {
+        self.speech.speak();
+        for (flow, offer) in std::mem::take(&mut self.arriving.offered) {
             if let Err(reason) = self.apps.wait_for(offer) {
                 self.tell_closed(flow.key, reason.as_str());
             }
         }
         self.empty_hands();
-        self.speak();
+        self.speech.speak();
     }
 
     fn carry_out(&mut self, share: ShareId, job: Job) {
@@ -347,7 +279,11 @@ impl Worker {
                 let result = self.hold(id, origin);
                 self.report(share, HandoffReport::Held(id, result));
             }
-            Job::Freeze(id, to, iss) => self.departures.add(Departure { share, id, to, iss }),
+            Job::Freeze(id, to, iss) => {
+                self.leaving
+                    .departures
+                    .add(Departure { share, id, to, iss })
+            }
             Job::Part(id, part) => self.note_part(id, &part),
             Job::Restore(id) => {
                 let result = self.restore(id);
@@ -374,12 +310,12 @@ impl Worker {
     }
 
     pub(super) fn report(&mut self, share: ShareId, report: HandoffReport) {
-        self.words.report(share, report);
+        self.speech.words.report(share, report);
     }
 
     /// The state of a frozen connection, as much at a time as a message holds.
     pub(super) fn send(&mut self, share: ShareId, id: HandoffId, to: PeerId) {
-        let Some(frozen) = self.frozen.get_mut(&id.flow) else {
+        let Some(frozen) = self.leaving.frozen.get_mut(&id.flow) else {
             return;
         };
         let bytes = std::mem::take(&mut frozen.bytes);
@@ -392,16 +328,16 @@ impl Worker {
 
     pub(super) fn say(&mut self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
         let message = Message::Handoff {
-            share: self.within.get(&share).copied().unwrap_or(share),
+            share: self.terms.within.get(&share).copied().unwrap_or(share),
             epoch: Epoch::NONE,
             id,
             step,
         };
-        self.words.message(to, message);
+        self.speech.words.message(to, message);
     }
 
     fn forget(&mut self, flow: FlowId) {
-        self.begun.remove(&flow);
+        self.arriving.begun.remove(&flow);
         self.stop_sending_back(flow);
         self.waiting.end(flow.key);
         self.places.remove(flow);
