@@ -109,20 +109,26 @@ impl Follower {
         let master = device.master.and_then(|master| devices.get(master));
         found.master = master.map(|master| (master.name.clone(), master.kind.clone()));
         let has = |address: &&IpAddr| addresses.iter().any(|(_, own)| own == *address);
-        found.own_missing = self.own.iter().filter(|it| !has(it)).copied().collect();
+        found.own_missing = self
+            .addresses
+            .own
+            .iter()
+            .filter(|it| !has(it))
+            .copied()
+            .collect();
     }
 
     /// Of which families the interface has lost its own addresses.
     fn note_families(&mut self, ifindex: u32, addresses: &[(u32, IpAddr)]) {
-        let own = own_addresses(ifindex, addresses, &self.services);
+        let own = own_addresses(ifindex, addresses, &self.addresses.services);
         let now = families(own);
-        let needed = families(self.services.iter().copied());
-        let had = *self.families.get_or_insert(now);
+        let needed = families(self.addresses.services.iter().copied());
+        let had = *self.addresses.families.get_or_insert(now);
         let bare = [("IPv4", 0), ("IPv6", 1)].into_iter();
         let bare = bare.filter(|(_, it)| needed[*it] && had[*it] && !now[*it]);
         self.found.bare = bare.map(|(name, _)| name).collect();
         // What comes later is relied on, too.
-        self.families = Some([had[0] || now[0], had[1] || now[1]]);
+        self.addresses.families = Some([had[0] || now[0], had[1] || now[1]]);
     }
 
     /// By which interfaces segments of services leave around the gate.
@@ -199,7 +205,10 @@ impl Follower {
 
     /// The data path speaks in this node's own name: with addresses that it has now.
     fn identify(&mut self, ifindex: u32, mac: MacAddr, addresses: &[(u32, IpAddr)]) {
-        let identity = identity(mac, own_addresses(ifindex, addresses, &self.services));
+        let identity = identity(
+            mac,
+            own_addresses(ifindex, addresses, &self.addresses.services),
+        );
         if identity == self.identity {
             return;
         }
@@ -215,7 +224,7 @@ impl Follower {
     fn note_placed(&mut self, addresses: &[(u32, IpAddr)], now: MonoTime) {
         let here = |service: &IpAddr| addresses.iter().any(|(_, own)| own == service);
         self.found.placed.retain(|service, _| here(service));
-        for service in self.services.iter().filter(|it| here(it)) {
+        for service in self.addresses.services.iter().filter(|it| here(it)) {
             self.found.placed.entry(*service).or_insert(now);
         }
     }
@@ -233,7 +242,7 @@ impl Follower {
     /// Those that can't be put back.
     fn put_back(&self, ifindex: u32, addresses: &[(u32, IpAddr)]) -> Vec<IpAddr> {
         let mut unplaced = Vec::new();
-        for address in missing(ifindex, addresses, &self.services) {
+        for address in missing(ifindex, addresses, &self.addresses.services) {
             match add_address(home(ifindex, address), address) {
                 Ok(_) => tracing::warn!(%address, "service address was gone, put back"),
                 Err(error) => {
@@ -251,7 +260,7 @@ impl Follower {
         let Ok(addresses) = all_addresses() else {
             return;
         };
-        let own = own_addresses(self.place.ifindex(), &addresses, &self.services);
+        let own = own_addresses(self.place.ifindex(), &addresses, &self.addresses.services);
         for frame in own.flat_map(|address| announcements(address, self.place.mac())) {
             if let Err(error) = self.frames.send(&frame) {
                 tracing::debug!(%error, "own address not announced");

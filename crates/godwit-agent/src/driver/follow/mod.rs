@@ -78,8 +78,7 @@ pub(super) struct Follow(Arc<Mutex<Option<Follower>>>);
 struct Follower {
     /// Name of the service interface.
     interface: String,
-    /// Addresses that are to be here as long as the programs are attached.
-    services: Vec<IpAddr>,
+    addresses: Addresses,
     /// What its queue is measured by.
     scope: Scope,
     /// Groups of multicast taps.
@@ -105,12 +104,19 @@ struct Follower {
     said: Option<Look>,
     /// Whether it can be looked at all.
     sight: Sight,
-    /// Whether the interface has had addresses of its own: of IPv4, and of IPv6.
-    families: Option<[bool; 2]>,
-    /// Addresses that this node is to have: peers rely on them.
-    own: Vec<IpAddr>,
     /// When programs that had come before Godwit's were passed.
     passed: VecDeque<MonoTime>,
+}
+
+/// Addresses that are to be here.
+#[derive(Debug)]
+struct Addresses {
+    /// As long as the programs are attached.
+    services: Vec<IpAddr>,
+    /// Those of this node: peers rely on them.
+    own: Vec<IpAddr>,
+    /// Whether the interface has had addresses of its own: of IPv4, and of IPv6.
+    families: Option<[bool; 2]>,
 }
 
 impl Follow {
@@ -169,7 +175,11 @@ impl Follower {
         let relied_on = neighbours::relied_on(config).into_iter();
         Self {
             interface: config.node.interface.to_string(),
-            services: shares().flat_map(|service| service.ips()).collect(),
+            addresses: Addresses {
+                services: shares().flat_map(|service| service.ips()).collect(),
+                own: vec![config.own_peer().control.ip(), config.own_peer().data],
+                families: None,
+            },
             scope: Scope::of(config),
             groups: shares().filter_map(|service| service.group()).collect(),
             hooks: start.hooks,
@@ -189,8 +199,6 @@ impl Follower {
             said: None,
             sight: Sight::new(facts::SOURCE),
             link: None,
-            families: None,
-            own: vec![config.own_peer().control.ip(), config.own_peer().data],
             passed: VecDeque::new(),
         }
     }
