@@ -49,6 +49,7 @@ mod tagging;
 mod testing;
 mod undo;
 mod votes;
+pub mod wake;
 mod witness;
 
 pub use agent_error::{AgentError, GIVEN_UP};

@@ -240,6 +240,38 @@ fn threads_of_sources(folder: &Path, names: &mut BTreeSet<String>) {
     }
 }
 
+/// Names of threads, in files of the agent that hand orders to a worker.
+fn workers_of_sources(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("it is a folder") {
+        let path = entry.expect("it is listed").path();
+        if path.is_dir() {
+            workers_of_sources(&path, names);
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("it is text");
+        if text.contains("Orders<") {
+            let named = text.split(".name(\"").skip(1);
+            let named = named.filter_map(|rest| rest.split_once('"'));
+            names.extend(named.map(|(name, _)| name.to_owned()));
+        }
+    }
+}
+
+#[test]
+fn the_table_of_workers_has_those_that_are_given_orders() {
+    let mut sources = BTreeSet::new();
+    workers_of_sources(&root().join("crates/godwit-agent/src"), &mut sources);
+    let text = fs::read_to_string(root().join("docs/threads.md")).expect("it is there");
+    let table = text.lines().skip_while(|it| *it != "| thread | work |");
+    let rows = table.skip(2).take_while(|line| line.starts_with("| "));
+    let cells = rows.filter_map(|row| row.split(" | ").next());
+    let named: BTreeSet<_> = cells
+        .map(|cell| cell.trim_matches(['|', ' ', '`']).to_owned())
+        .collect();
+    assert!(sources.len() > 3, "{sources:?}");
+    assert_eq!(named, sources, "docs/threads.md, sources");
+}
+
 #[test]
 fn every_thread_is_in_the_table_and_no_other() {
     let mut sources = BTreeSet::new();

@@ -17,9 +17,10 @@ use super::closing::Foreign;
 use super::counts::Fault;
 use super::ledger::Standing;
 use super::region::Patience;
-use super::{ANSWER, Answer, Asked, Bell, Desk, Held, Office};
+use super::{ANSWER, Answer, Asked, Desk, Held, Office};
 use crate::clock;
 use crate::locks::lock;
+use crate::wake::Wake;
 
 /// A process that says that it has a connection, where, and what it says of it.
 pub(super) type Holder = (Arc<Client>, u32, Connection);
@@ -60,7 +61,7 @@ pub(super) struct Terms {
     /// What is put back if it is handed out when nobody waits any more.
     pub(super) held: Option<Held>,
     /// Rung when it has answered.
-    pub(super) bell: Option<Bell>,
+    pub(super) bell: Option<Wake>,
 }
 
 impl Terms {
@@ -116,7 +117,7 @@ impl Office {
         match client.say_surely(message) {
             Ok(Said::Now) => {}
             // Its thread says it when there is room.
-            Ok(Said::Later) => drop(self.nudge.write(1)?),
+            Ok(Said::Later) => self.nudge.ring(),
             Err(error) => {
                 if error.kind() == io::ErrorKind::QuotaExceeded {
                     self.counts.count(Fault::Deaf);
@@ -171,7 +172,7 @@ impl Office {
         request: u32,
         outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
         socket: Option<Foreign>,
-    ) -> Option<Bell> {
+    ) -> Option<Wake> {
         let mut desk = lock(&self.desk);
         let asked = desk.asked.get(&request);
         if asked.is_none_or(|asked| asked.client != client.id) {

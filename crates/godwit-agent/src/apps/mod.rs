@@ -48,17 +48,17 @@ use godwit_sock::{SocketViewer, StreamPosition, netns_cookie};
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 pub use account::Weight;
 pub use commit::{Asker, Commit, Committed};
 pub use listener::{AppSocket, AppSocketError};
 pub use offer::Offer;
-pub use take::{Bell, Take};
+pub use take::Take;
 
 use crate::input::Inbox;
 use crate::locks::lock;
+use crate::wake::{self, Wake};
 
 use claims::QUESTIONS;
 use client::Client;
@@ -135,7 +135,7 @@ struct Office {
     desk: Mutex<Desk>,
     next_request: AtomicU32,
     /// Wakes the thread: a process has to hear something, and had no room for it.
-    nudge: EventFd,
+    nudge: Wake,
     /// To the driver.
     inbox: Inbox,
     /// Whose connections are. Locked before the desk.
@@ -178,7 +178,7 @@ struct Asked {
     held: Option<Held>,
     /// It was handed out already, and goes back if this question is refused.
     is_out: bool,
-    bell: Option<Bell>,
+    bell: Option<Wake>,
 }
 
 /// What a process has answered.
@@ -200,11 +200,12 @@ impl Apps {
         services: Vec<SocketAddr>,
         inbox: Inbox,
     ) -> std::io::Result<Self> {
+        let (line, work) = wake::queue()?;
         let office = Arc::new(Office {
             services,
             desk: Mutex::default(),
             next_request: AtomicU32::new(1),
-            nudge: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            nudge: work.wake(),
             inbox,
             ledger: Mutex::default(),
             viewer: Mutex::new(SocketViewer::open()?),
@@ -212,7 +213,7 @@ impl Apps {
             ifindex: AtomicU32::new(0),
             counts: Counts::default(),
         });
-        let stopper = thread::start(office.clone(), socket)?;
+        let stopper = thread::start(office.clone(), socket, (line, work))?;
         Ok(Self {
             office,
             _stopper: Arc::new(stopper),

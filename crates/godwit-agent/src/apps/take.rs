@@ -2,7 +2,6 @@
 //! several at a time: each answer takes as long as a process needs to be woken up.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread;
@@ -16,16 +15,13 @@ use super::client::Client;
 use super::message::{Question, Terms};
 use super::{ANSWER, Answer, AppSnapshot, Apps, Held, Taken};
 use crate::locks::lock;
+use crate::wake::Wake;
 
 #[cfg(test)]
 mod tests;
 
 /// How often an answer is looked for.
 const GLANCE: Duration = Duration::from_millis(1);
-
-/// Rung when there may be an answer, by the thread that has heard it.
-#[derive(Clone)]
-pub struct Bell(Arc<dyn Fn() + Send + Sync>);
 
 /// A connection that its server is asked for. Whoever does not want it any more
 /// [gives it up](Apps::give_up).
@@ -34,7 +30,8 @@ pub struct Bell(Arc<dyn Fn() + Send + Sync>);
 pub struct Take {
     flow: FlowKey,
     patience: Duration,
-    bell: Option<Bell>,
+    /// Rung when there may be an answer, by the thread that has heard it.
+    bell: Option<Wake>,
     /// Who is asked if the one before does not have it.
     next: VecDeque<(Arc<Client>, u32, Connection)>,
     /// Who was: a second answer of the same could be undone by what follows from a late
@@ -71,30 +68,6 @@ struct Pending {
     question: Question,
     client: Arc<Client>,
     held: Held,
-}
-
-impl Bell {
-    /// `ring` must not wait for anything.
-    pub fn new(ring: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ring))
-    }
-
-    pub(super) fn ring(&self) {
-        (self.0)();
-    }
-}
-
-/// The same bell.
-impl PartialEq for Bell {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl fmt::Debug for Bell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bell").finish_non_exhaustive()
-    }
 }
 
 impl Apps {
@@ -136,7 +109,7 @@ impl Apps {
 
     /// As [`Self::take`], without waiting: [`Self::taken`] has it when the bell has
     /// rung, or later, as no bell is rung for a process that ends.
-    pub fn ask_for(&self, flow: FlowKey, patience: Duration, bell: Option<Bell>) -> Take {
+    pub fn ask_for(&self, flow: FlowKey, patience: Duration, bell: Option<Wake>) -> Take {
         let mut take = Take {
             patience,
             bell,

@@ -1,10 +1,11 @@
 //! The thread that lets processes in and hears what they say.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,9 +21,9 @@ use super::closing::Foreign;
 use super::counts::Fault;
 use super::listener::AppSocket;
 use super::region::Region;
-use super::take::Bell;
 use crate::locks::lock;
 use crate::realtime::{Urgency, prefer};
+use crate::wake::{Orders, Wake, Work};
 
 /// How long a process may take to say who it is.
 const HELLO: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ const BURST: usize = 32;
 #[derive(Debug)]
 pub(super) struct Stopper {
     // Closed first: the thread sees it.
-    line: Option<UnixStream>,
+    line: Option<Orders<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,12 +53,15 @@ impl Drop for Stopper {
 }
 
 /// Starts it.
-pub(super) fn start(office: Arc<Office>, socket: AppSocket) -> io::Result<Stopper> {
-    let (line, end) = UnixStream::pair()?;
+pub(super) fn start(
+    office: Arc<Office>,
+    socket: AppSocket,
+    (line, work): (Orders<Infallible>, Work<Infallible>),
+) -> io::Result<Stopper> {
     let reception = Reception {
         office,
         socket,
-        end,
+        work,
         strangers: BTreeMap::new(),
         accounts: Accounts::new(),
         next_id: 1,
@@ -77,7 +81,8 @@ pub(super) fn start(office: Arc<Office>, socket: AppSocket) -> io::Result<Stoppe
 struct Reception {
     office: Arc<Office>,
     socket: AppSocket,
-    end: UnixStream,
+    /// None but its end.
+    work: Work<Infallible>,
     /// Processes that have not said who they are, in the order in which they came.
     strangers: BTreeMap<u64, Stranger>,
     accounts: Accounts,
@@ -180,11 +185,7 @@ impl Reception {
         let strangers = self.strangers.iter();
         let strangers = strangers.map(|(id, it)| (*id, it.socket.as_fd(), PollFlags::POLLIN));
         let sources: Vec<_> = known.chain(strangers).collect();
-        let own = [
-            self.end.as_fd(),
-            self.socket.as_fd(),
-            self.office.nudge.as_fd(),
-        ];
+        let own = [self.socket.as_fd(), self.office.nudge.as_fd()];
         let mut polled: Vec<_> = own
             .into_iter()
             .map(|fd| (fd, PollFlags::POLLIN))
@@ -194,21 +195,21 @@ impl Reception {
         let overfull = self.accounts.are_overfull();
         if overfull {
             // A place in `own`.
-            polled[1].set_events(PollFlags::empty());
+            polled[0].set_events(PollFlags::empty());
         }
         if poll(&mut polled, self.limit(overfull)).is_err() {
             return Some(Vec::new());
         }
         let mut ready = polled.iter().map(|fd| fd.any().unwrap_or(false));
-        let (ends, knocks, nudged) = (ready.next()?, ready.next()?, ready.next()?);
+        let (knocks, nudged) = (ready.next()?, ready.next()?);
         let speaking = ready.zip(&sources).filter(|(ready, _)| *ready);
         let speaking: Vec<_> = speaking.map(|(_, (id, ..))| *id).collect();
-        if ends {
-            return None;
-        }
         if nudged {
             // Whom it is about is looked for anew in any case.
-            let _ = self.office.nudge.read();
+            self.work.was_rung();
+            if matches!(self.work.next(), Err(TryRecvError::Disconnected)) {
+                return None;
+            }
         }
         if knocks && !overfull {
             self.let_in();
@@ -250,12 +251,12 @@ impl Reception {
             }
         }
         bells.dedup();
-        bells.iter().for_each(Bell::ring);
+        bells.iter().for_each(Wake::ring);
         heard.map(drop)
     }
 
     /// Takes one message; whether there may be more.
-    fn hear(&mut self, id: u64, bells: &mut Vec<Bell>) -> Result<bool, Gone> {
+    fn hear(&mut self, id: u64, bells: &mut Vec<Wake>) -> Result<bool, Gone> {
         let client = lock(&self.office.desk).clients.get(&id).cloned();
         let (socket, account) = match (&client, self.strangers.get(&id)) {
             (Some(client), _) => (client.socket.as_fd(), &client.account),
@@ -338,7 +339,7 @@ impl Reception {
         client: &Client,
         message: AppMessage,
         descriptors: Vec<Foreign>,
-    ) -> Result<Option<Bell>, Gone> {
+    ) -> Result<Option<Wake>, Gone> {
         let first = descriptors.first();
         match message {
             AppMessage::Listen { number } => {

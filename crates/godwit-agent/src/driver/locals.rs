@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::ground::Ground;
 use crate::config::Config;
 use crate::events::EventLog;
 use crate::realtime::be_ordinary;
+use crate::wake::{self, Orders, Work};
 
 /// When is looked, after a service has gone: a handshake may have been under way.
 const LOOKS: [Duration; 3] = [
@@ -34,7 +35,7 @@ const EVENT: &str = "local_clients_ended";
 /// The way to the thread that ends them; it ends with this.
 #[derive(Debug)]
 pub(super) struct Locals {
-    turns: Sender<BTreeMap<Endpoint, bool>>,
+    turns: Orders<BTreeMap<Endpoint, bool>>,
     /// Where the services are, and which share is there; several in a ring.
     services: Vec<(Endpoint, ShareId)>,
     /// Which of them this node owns, as the thread was told.
@@ -43,7 +44,7 @@ pub(super) struct Locals {
 
 impl Locals {
     pub(super) fn spawn(config: &Config, events: EventLog) -> io::Result<Self> {
-        let (turns, heard) = channel();
+        let (turns, heard) = wake::queue()?;
         thread::Builder::new()
             .name("gw-locals".into())
             .spawn(move || {
@@ -73,7 +74,7 @@ impl Locals {
         }
         if owned != self.told {
             // Without that thread they stay: nothing else depends on it.
-            if self.turns.send(owned.clone()).is_err() {
+            if self.turns.give(owned.clone()).is_err() {
                 tracing::error!("local clients are not ended: their thread is gone");
             }
             self.told = owned;
@@ -90,12 +91,12 @@ impl Locals {
 }
 
 /// Looks when a service has gone, until nobody tells of any.
-fn run(heard: &Receiver<BTreeMap<Endpoint, bool>>, events: &EventLog) {
+fn run(heard: &Work<BTreeMap<Endpoint, bool>>, events: &EventLog) {
     let (mut foreign, mut since, mut looks) = (BTreeSet::new(), Instant::now(), LOOKS.len());
     loop {
         let due = LOOKS.get(looks).map(|after| since + *after);
         let patience = due.map_or(FOREVER, |due| due.saturating_duration_since(Instant::now()));
-        match heard.recv_timeout(patience) {
+        match heard.next_within(patience) {
             Ok(owned) => {
                 let gone = owned.iter().filter(|(_, is_owned)| !**is_owned);
                 foreign = gone.map(|(endpoint, _)| *endpoint).collect();

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::follow::Place;
 use crate::config::{Config, PeerConfig, PeerRole, Reach};
 use crate::input::{Inbox, Input};
 use crate::places::Places;
+use crate::wake::{self, Orders, Work};
 
 /// How soon a question is repeated that had no answer; doubled up to [`ROUND`].
 const IMPATIENCE: Duration = Duration::from_millis(10);
@@ -31,7 +32,7 @@ const REFRESH: u32 = 10;
 /// Has the peers asked for at once.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolver {
-    wish: SyncSender<()>,
+    wish: Orders<()>,
     pub(crate) places: Places,
 }
 
@@ -69,8 +70,7 @@ impl Resolver {
         inbox: Inbox,
         overhears: bool,
     ) -> io::Result<Self> {
-        // One wish is as good as many.
-        let (wish, wishes) = sync_channel(1);
+        let (wish, wishes) = wake::queue()?;
         let mut search = Search {
             ifindex: place.ifindex(),
             place,
@@ -93,11 +93,8 @@ impl Resolver {
 
     /// A peer may be there, or elsewhere, since a moment ago.
     pub(crate) fn hurry(&self) {
-        match self.wish.try_send(()) {
-            Ok(()) | Err(TrySendError::Full(())) => {}
-            Err(TrySendError::Disconnected(())) => {
-                tracing::error!("peers are no longer looked for on the link");
-            }
+        if self.wish.give(()).is_err() {
+            tracing::error!("peers are no longer looked for on the link");
         }
     }
 }
@@ -190,9 +187,7 @@ struct Search {
 
 impl Search {
     /// Ends with the driver.
-    fn run(&mut self, wishes: &Receiver<()>) {
-        use std::sync::mpsc::RecvTimeoutError;
-
+    fn run(&mut self, wishes: &Work<()>) {
         let mut pause = IMPATIENCE;
         let mut round = 0_u32;
         while let Some(complete) = self.look(round.is_multiple_of(REFRESH)) {
@@ -201,8 +196,12 @@ impl Search {
             } else {
                 ROUND.min(pause * 2)
             };
-            match wishes.recv_timeout(pause) {
-                Ok(()) => (pause, round) = (IMPATIENCE, 0),
+            match wishes.next_within(pause) {
+                Ok(()) => {
+                    // One wish is as good as many.
+                    while wishes.next().is_ok() {}
+                    (pause, round) = (IMPATIENCE, 0);
+                }
                 Err(RecvTimeoutError::Timeout) => round = round.wrapping_add(1),
                 Err(RecvTimeoutError::Disconnected) => return,
             }

@@ -15,7 +15,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use crate::descriptors::Sight;
 use crate::facts::{Look, Wrong};
 use crate::input::{DriverGone, Inbox, Input, StopHint};
 use crate::realtime::be_ordinary;
+use crate::wake::{self, Orders, Work};
 
 /// How often is looked while a process stands, or may be about to.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -59,7 +60,7 @@ const ADVICE: &str = "let it go on (`kill -CONT PID`, or `docker unpause`) or en
 
 /// The way to the thread that looks; it ends with this.
 #[derive(Debug)]
-pub(super) struct Standstill(Sender<StopHint>);
+pub(super) struct Standstill(Orders<StopHint>);
 
 impl Standstill {
     pub(super) fn spawn(
@@ -67,7 +68,7 @@ impl Standstill {
         config: &Config,
         inbox: Inbox,
     ) -> io::Result<Self> {
-        let (sender, hints) = channel();
+        let (orders, hints) = wake::queue()?;
         let mut watch = Watch::new(servers, config);
         thread::Builder::new()
             .name("gw-standstill".into())
@@ -75,12 +76,12 @@ impl Standstill {
                 be_ordinary();
                 watch.run(&hints, &inbox);
             })?;
-        Ok(Self(sender))
+        Ok(Self(orders))
     }
 
     /// Servers may stand from now on.
     pub(super) fn note(&self, hint: StopHint) {
-        if self.0.send(hint).is_err() {
+        if self.0.give(hint).is_err() {
             tracing::error!("stopped servers are not noticed: their thread is gone");
         }
     }
@@ -134,7 +135,7 @@ impl Watch {
     }
 
     /// Who was stopped before is looked for first.
-    fn run(&mut self, hints: &Receiver<StopHint>, inbox: &Inbox) {
+    fn run(&mut self, hints: &Work<StopHint>, inbox: &Inbox) {
         let (mut hint, mut next) = (Ok(StopHint::Frozen), Instant::now());
         loop {
             let around = match hint {
@@ -153,7 +154,7 @@ impl Watch {
                 return;
             }
             let rest = next.saturating_duration_since(Instant::now());
-            hint = hints.recv_timeout(if self.processes.is_empty() {
+            hint = hints.next_within(if self.processes.is_empty() {
                 rest
             } else {
                 rest.min(PERIOD)

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use godwit_core::{PeerId, StonithFault};
@@ -25,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, PeerRole};
 use crate::input::{Inbox, Input};
+use crate::wake::{self, Orders, Work};
 
 mod helper;
 #[cfg(test)]
@@ -79,7 +79,7 @@ impl Outcome {
 /// The agent's end of all helpers; none without a command.
 #[derive(Debug, Default)]
 pub struct Stonith {
-    orders: BTreeMap<PeerId, Sender<()>>,
+    orders: BTreeMap<PeerId, Orders<()>>,
 }
 
 impl Stonith {
@@ -113,7 +113,7 @@ impl Stonith {
                 inbox: inbox.clone(),
                 helper: Some(Helper::start(program)?),
             };
-            let (order, orders) = channel();
+            let (order, orders) = wake::queue()?;
             thread::Builder::new()
                 .name("gw-stonith".into())
                 .spawn(move || line.run(&orders))?;
@@ -126,7 +126,7 @@ impl Stonith {
     /// it is no server, or there is no command.
     pub fn power_off(&self, peer: PeerId) -> bool {
         let order = self.orders.get(&peer);
-        order.is_some_and(|order| order.send(()).is_ok())
+        order.is_some_and(|order| order.give(()).is_ok())
     }
 }
 
@@ -142,8 +142,8 @@ struct Line {
 }
 
 impl Line {
-    fn run(mut self, orders: &Receiver<()>) {
-        while let Ok(()) = orders.recv() {
+    fn run(mut self, orders: &Work<()>) {
+        while let Some(()) = orders.wait() {
             let outcome = self.ask().unwrap_or_else(|error| {
                 tracing::error!(node = self.request.node, %error, "the stonith helper has ended");
                 self.helper = None;

@@ -5,7 +5,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
 
 use godwit_sock::{receive_with, send_with, socket_cookie};
 use godwit_wire::app::region::{Header, SlotState, slot_at};
@@ -20,6 +19,7 @@ use super::*;
 use crate::apps::AppSocket;
 use crate::input::{Inbox, Inputs};
 use crate::testing::PATIENCE;
+use crate::wake::{self, Orders, Work};
 
 const SLOTS: u32 = 4;
 
@@ -187,12 +187,14 @@ fn link(path: &std::path::Path) -> OwnedFd {
     link
 }
 
-fn bell() -> (Bell, Receiver<()>) {
-    let (rope, rung) = channel();
-    let ring = move || {
-        let _ = rope.send(());
-    };
-    (Bell::new(ring), rung)
+/// A bell, and who hears it.
+fn bell() -> (Orders<()>, Work<()>) {
+    wake::queue().expect("a descriptor")
+}
+
+fn is_rung(who: &Work<()>) -> bool {
+    who.sleep(Some(PATIENCE), &[]);
+    who.was_rung()
 }
 
 /// Each was asked for when the one before had come: a millisecond for each of a
@@ -200,20 +202,20 @@ fn bell() -> (Bell, Receiver<()>) {
 #[test]
 fn a_process_is_asked_for_several_at_a_time() {
     let (apps, process) = Process::start(2);
-    let (bell, rung) = bell();
-    let ask = |slot| apps.ask_for(process.flow(slot), Duration::ZERO, Some(bell.clone()));
+    let (_rope, who) = bell();
+    let ask = |slot| apps.ask_for(process.flow(slot), Duration::ZERO, Some(who.wake()));
     let (mut first, mut second) = (ask(0), ask(1));
     let subjects = [process.hear_take(), process.hear_take()];
     assert_eq!(subjects.map(|subject| subject.slot), [0, 1]);
     assert!(apps.taken(&mut first).is_none());
     // The other way round: nothing says which is ready first.
     process.hand_out(subjects[1]);
-    rung.recv_timeout(PATIENCE).expect("it is rung");
+    assert!(is_rung(&who));
     assert!(apps.taken(&mut first).is_none());
     let taken = apps.taken(&mut second).expect("it has come");
     assert!(taken.expect("it is handed out").snapshot.is_none());
     process.hand_out(subjects[0]);
-    rung.recv_timeout(PATIENCE).expect("it is rung");
+    assert!(is_rung(&who));
     assert!(apps.taken(&mut first).expect("it has come").is_ok());
 }
 
@@ -247,12 +249,12 @@ fn a_process_that_is_silent_is_not_asked_twice() {
 #[test]
 fn who_gives_up_does_not_wait() {
     let (apps, process) = Process::start(2);
-    let (bell, rung) = bell();
-    let ask = |slot| apps.ask_for(process.flow(slot), Duration::ZERO, Some(bell.clone()));
+    let (_rope, who) = bell();
+    let ask = |slot| apps.ask_for(process.flow(slot), Duration::ZERO, Some(who.wake()));
     let (silent, quick) = (ask(0), ask(1));
     let subjects = [process.hear_take(), process.hear_take()];
     process.hand_out(subjects[1]);
-    rung.recv_timeout(PATIENCE).expect("it is rung");
+    assert!(is_rung(&who));
     let begun = Instant::now();
     for take in [silent, quick] {
         apps.give_up(take);

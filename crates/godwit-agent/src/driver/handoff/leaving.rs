@@ -20,8 +20,9 @@ use super::forwarding::Forwarding;
 use super::places::written;
 use super::unread::Holder;
 use super::worker::Worker;
-use crate::apps::{AppSnapshot, Bell, Taken};
+use crate::apps::{AppSnapshot, Taken};
 use crate::clock;
+use crate::wake::Wake;
 
 /// How long a server is waited for that has let go of a connection already, and is asked for
 /// it again later: others wait, too.
@@ -50,7 +51,7 @@ impl ServerState {
 /// Connections on their way out.
 pub(super) struct Leaving {
     /// Rung when a server has answered.
-    pub(super) bell: Bell,
+    pub(super) bell: Wake,
     pub(super) departures: Departures,
     pub(super) frozen: BTreeMap<FlowId, Frozen>,
     pub(super) forwarding: Forwarding,
@@ -65,7 +66,7 @@ pub(super) struct Frozen {
 }
 
 impl Leaving {
-    pub(super) fn new(bell: Bell) -> Self {
+    pub(super) fn new(bell: Wake) -> Self {
         Self {
             bell,
             departures: Departures::default(),

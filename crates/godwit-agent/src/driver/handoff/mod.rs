@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use godwit_bpf::{FlowTable, KernelView};
@@ -20,12 +19,13 @@ use godwit_sock::HoldTun;
 use godwit_wire::{FlowId, ShareId};
 
 use super::follow::Place as Stand;
-use crate::apps::{Apps, Bell};
+use crate::apps::Apps;
 use crate::clock;
 use crate::config::Config;
 use crate::events::EventLog;
 use crate::input::Inbox;
 use crate::peers::PeerSender;
+use crate::wake::{self, Orders};
 
 mod arriving;
 mod asked;
@@ -59,7 +59,7 @@ use terms::{Terms, shares};
 use waiting::Waiting;
 use wishes::Wishes;
 use words::Speech;
-use worker::{Errand, Job, Worker};
+use worker::{Job, Worker};
 
 /// What is made while the agent may still make it.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(super) struct Handoffs {
 #[derive(Debug)]
 pub(super) struct Way {
     places: Places,
-    errands: Sender<Errand>,
+    jobs: Orders<(ShareId, Job)>,
     thread: JoinHandle<Kit>,
 }
 
@@ -117,12 +117,7 @@ impl Kit {
         means: Means,
     ) -> io::Result<Way> {
         let places = Places::new(table);
-        let (errands, work) = channel();
-        let bell = {
-            let errands = errands.clone();
-            // Without a thread nobody waits for an answer.
-            Bell::new(move || drop(errands.send(Errand::Look)))
-        };
+        let (jobs, work) = wake::queue()?;
         let worker = Worker {
             places: places.clone(),
             waiting: self.waiting,
@@ -130,7 +125,7 @@ impl Kit {
             kernel: Kernel::open(self.view, means.flows, means.stand)?,
             speech: Speech::new(means.inbox, means.peers, means.events),
             terms: Terms::new(config),
-            leaving: Leaving::new(bell),
+            leaving: Leaving::new(work.wake()),
             arriving: Arriving::new(means.newborns),
             returned: Vec::new(),
             debts: Debts::new(clock::now()),
@@ -142,7 +137,7 @@ impl Kit {
             .spawn(move || worker.run(&work))?;
         Ok(Way {
             places,
-            errands,
+            jobs,
             thread,
         })
     }
@@ -159,7 +154,7 @@ impl Handoffs {
 
 impl Way {
     fn give(&self, share: ShareId, job: Job) {
-        if self.errands.send(Errand::Do(share, job)).is_err() {
+        if self.jobs.give((share, job)).is_err() {
             tracing::error!("the thread that moves connections has ended");
         }
     }
@@ -174,8 +169,7 @@ impl Way {
 
     /// Waits until all that was ordered is done.
     fn end(self) -> Option<Kit> {
-        // If it has ended, its thread tells how.
-        let _ = self.errands.send(Errand::End);
+        drop(self.jobs);
         let kit = self.thread.join();
         if kit.is_err() {
             tracing::error!("the thread that moves connections has died");

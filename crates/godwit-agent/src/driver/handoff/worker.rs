@@ -4,7 +4,7 @@
 //! is silent; what becomes of them goes back to the driver as an input.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use godwit_core::node::HandoffReport;
@@ -29,6 +29,7 @@ use super::words::Speech;
 use crate::apps::Apps;
 use crate::clock;
 use crate::realtime::{Urgency, prefer};
+use crate::wake::Work;
 
 /// How often the device of held packets is emptied while some are held, and is
 /// looked for answers of servers.
@@ -63,23 +64,14 @@ pub(super) enum Job {
     PutBack(FlowId, Vec<u8>),
 }
 
-/// What the thread hears.
-#[derive(Debug)]
-pub(super) enum Errand {
-    Do(ShareId, Job),
-    /// A server has answered.
-    Look,
-    /// The driver ends.
-    End,
-}
-
 /// What is to be done: first that for which a client waits.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     urgent: VecDeque<(ShareId, Job)>,
     others: VecDeque<(ShareId, Job)>,
-    /// A server has answered since the last look.
+    /// There is something new, or a server has answered, since the last look.
     is_rung: bool,
+    /// The driver ends.
     is_last: bool,
 }
 
@@ -130,15 +122,15 @@ impl Jobs {
     /// look at.
     pub(super) fn next(
         &mut self,
-        errands: &Receiver<Errand>,
+        work: &Work<(ShareId, Job)>,
         pause: Duration,
     ) -> Result<(ShareId, Job), RecvTimeoutError> {
-        if !self.has_more(errands) {
+        if !self.has_more(work) {
             if self.is_last {
                 return Err(RecvTimeoutError::Disconnected);
             }
-            self.note(errands.recv_timeout(pause)?);
-            self.has_more(errands);
+            work.sleep(Some(pause), &[]);
+            self.has_more(work);
         }
         self.is_rung = false;
         let next = self.urgent.pop_front().or_else(|| self.others.pop_front());
@@ -146,19 +138,19 @@ impl Jobs {
     }
 
     /// Whether there is something to do, or to look at, already.
-    fn has_more(&mut self, errands: &Receiver<Errand>) -> bool {
-        while let Ok(errand) = errands.try_recv() {
-            self.note(errand);
+    fn has_more(&mut self, work: &Work<(ShareId, Job)>) -> bool {
+        self.is_rung |= work.was_rung();
+        loop {
+            match work.next() {
+                Ok((share, job)) => self.add(share, job),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.is_last = true;
+                    break;
+                }
+            }
         }
         self.is_rung || !(self.urgent.is_empty() && self.others.is_empty())
-    }
-
-    fn note(&mut self, errand: Errand) {
-        match errand {
-            Errand::Do(share, job) => self.add(share, job),
-            Errand::Look => self.is_rung = true,
-            Errand::End => self.is_last = true,
-        }
     }
 
     /// What is urgent follows from words of a peer that were said after everything
@@ -208,15 +200,15 @@ pub(super) struct Worker {
 impl Worker {
     /// Until the driver is gone.
     /// Gives back what can't be made again, see [`Kit`].
-    pub(super) fn run(mut self, errands: &Receiver<Errand>) -> Kit {
-        self.work(errands);
+    pub(super) fn run(mut self, work: &Work<(ShareId, Job)>) -> Kit {
+        self.work(work);
         Kit {
             view: self.kernel.view,
             waiting: self.waiting,
         }
     }
 
-    fn work(&mut self, errands: &Receiver<Errand>) {
+    fn work(&mut self, work: &Work<(ShareId, Job)>) {
         prefer("gw-handoff", Urgency::Handoffs);
         let mut queue = Jobs::default();
         loop {
@@ -228,7 +220,7 @@ impl Worker {
                 (false, true) => SWEEP,
             };
             let pause = pause.min(self.until_give_back(clock::now()));
-            match queue.next(errands, pause) {
+            match queue.next(work, pause) {
                 Ok((share, job)) => {
                     if !job.is_quick() {
                         self.speech.speak();
@@ -244,7 +236,7 @@ impl Worker {
             }
             self.look_after_departures();
             // The peer waits for these words, and the clients with it.
-            self.speech.speak_soon(queue.has_more(errands));
+            self.speech.speak_soon(queue.has_more(work));
             self.offer_placed();
             self.waiting.sort();
             self.look_after_offers();
@@ -253,7 +245,7 @@ impl Worker {
             self.pay_debts(now);
             self.give_back_queued(now);
             self.sweep(now);
-            self.speech.speak_soon(queue.has_more(errands));
+            self.speech.speak_soon(queue.has_more(work));
         }
     }
 
@@ -352,11 +344,10 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use godwit_wire::{FlowEpoch, FlowKey, SeqNumber};
 
     use super::*;
+    use crate::wake;
 
     fn id(port: u16) -> HandoffId {
         let flow = FlowId {
@@ -373,7 +364,7 @@ mod tests {
     /// A thousand that are to come waited in front of one that was silent.
     #[test]
     fn what_a_client_waits_for_is_done_first() {
-        let (sender, jobs) = channel();
+        let (orders, work) = wake::queue().expect("a descriptor");
         let mut queue = Jobs::default();
         for job in [
             Job::Hold(id(1), None),
@@ -386,12 +377,10 @@ mod tests {
             // Nothing overtakes what was to be done with its own connection.
             Job::Thaw(id(4).flow),
         ] {
-            sender
-                .send(Errand::Do(ShareId(0), job))
-                .expect("it is open");
+            orders.give((ShareId(0), job)).expect("it is open");
         }
         let mut done = Vec::new();
-        while let Ok((_, job)) = queue.next(&jobs, Duration::ZERO) {
+        while let Ok((_, job)) = queue.next(&work, Duration::ZERO) {
             done.push(match job {
                 Job::Part(id, _) | Job::Restore(id) | Job::Place(id) | Job::Hold(id, _) => id.flow,
                 Job::Release(flow) | Job::Thaw(flow) => flow,
@@ -410,13 +399,20 @@ mod tests {
     /// Whoever has looked whether there is more to do has heard the bell, too.
     #[test]
     fn a_bell_is_not_missed() {
-        let (sender, errands) = channel();
+        let (orders, work) = wake::queue().expect("a descriptor");
         let mut queue = Jobs::default();
-        sender.send(Errand::Look).expect("it is open");
-        assert!(queue.has_more(&errands));
+        work.wake().ring();
+        assert!(queue.has_more(&work));
         let long = Duration::from_secs(60);
-        let next = queue.next(&errands, long).map(drop);
+        let next = queue.next(&work, long).map(drop);
         assert_eq!(next, Err(RecvTimeoutError::Timeout), "to look around");
-        assert!(!queue.has_more(&errands));
+        assert!(!queue.has_more(&work));
+        // What was given before the end is done first.
+        let job = Job::Forget(id(1).flow);
+        orders.give((ShareId(0), job)).expect("it is open");
+        drop(orders);
+        assert!(queue.next(&work, long).is_ok());
+        let next = queue.next(&work, long).map(drop);
+        assert_eq!(next, Err(RecvTimeoutError::Disconnected));
     }
 }

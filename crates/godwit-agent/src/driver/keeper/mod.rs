@@ -22,10 +22,8 @@ mod perch;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use godwit_bpf::{FlowTable, Keepers};
@@ -37,6 +35,7 @@ use crate::apps::Apps;
 use crate::config::Config;
 use crate::events::EventLog;
 use crate::input::Inbox;
+use crate::wake::{self, Orders};
 
 pub(super) use kept::{is_origin, origin};
 pub(super) use perch::Perches;
@@ -46,8 +45,7 @@ use worker::Worker;
 /// The way to the thread, if this node has a service whose twins are kept.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    jobs: Sender<Job>,
-    bell: UnixStream,
+    jobs: Orders<Job>,
     thread: JoinHandle<()>,
     ports: Keepers,
 }
@@ -78,17 +76,13 @@ enum Job {
 impl Keeper {
     pub(super) fn start(perches: Perches, config: &Config, means: Means) -> io::Result<Self> {
         let ports = perches.ports();
-        let (bell, door) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        door.set_nonblocking(true)?;
-        let (jobs, work) = channel();
-        let worker = Worker::new(perches, door, shares(config), means);
+        let (jobs, work) = wake::queue()?;
+        let worker = Worker::new(perches, shares(config), means);
         let thread = thread::Builder::new()
             .name("gw-keeper".into())
             .spawn(move || worker.run(&work))?;
         Ok(Self {
             jobs,
-            bell,
             thread,
             ports,
         })
@@ -113,17 +107,14 @@ impl Keeper {
     }
 
     fn give(&self, job: Job) {
-        if self.jobs.send(job).is_err() {
+        if self.jobs.give(job).is_err() {
             tracing::error!("the thread that keeps twins has ended");
         }
-        // A full bell has been heard, or will be.
-        let _ = (&self.bell).write(&[0]);
     }
 
     /// Waits for the thread's end; what it keeps ends with it.
     pub(super) fn end(self) {
         drop(self.jobs);
-        drop(self.bell);
         if self.thread.join().is_err() {
             tracing::error!("the thread that keeps twins has died");
         }

@@ -1,11 +1,9 @@
 //! The thread that has the sockets of kept twins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 use godwit_bpf::Phase;
@@ -14,7 +12,6 @@ use godwit_core::snapshot::parcel::Parcel;
 use godwit_sock::destroy_tcp;
 use godwit_wire::app::Carried;
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::super::twins::note;
 use super::kept::{Kept, Progress, is_origin, origin};
@@ -22,6 +19,7 @@ use super::perch::Perches;
 use super::{Job, Means};
 use crate::clock;
 use crate::input::Input;
+use crate::wake::Work;
 
 /// How often twins are looked at that have not come to their snapshots.
 const LOOK: Duration = Duration::from_millis(2);
@@ -44,7 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The thread's share of the world.
 pub(super) struct Worker {
     perches: Perches,
-    door: UnixStream,
     shares: BTreeMap<Endpoint, ShareId>,
     means: Means,
     kept: BTreeMap<FlowKey, Kept>,
@@ -80,15 +77,9 @@ struct Birth {
 }
 
 impl Worker {
-    pub(super) fn new(
-        perches: Perches,
-        door: UnixStream,
-        shares: BTreeMap<Endpoint, ShareId>,
-        means: Means,
-    ) -> Self {
+    pub(super) fn new(perches: Perches, shares: BTreeMap<Endpoint, ShareId>, means: Means) -> Self {
         Self {
             perches,
-            door,
             shares,
             means,
             kept: BTreeMap::new(),
@@ -104,14 +95,14 @@ impl Worker {
     }
 
     /// Until the driver is gone.
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+    pub(super) fn run(mut self, jobs: &Work<Job>) {
         loop {
-            self.wait();
+            self.wait(jobs);
             // What such a twin is to be born at has been said before there was one.
             let born = self.perches.born();
             let (mut rest, mut goes_on) = (Vec::new(), true);
             while goes_on {
-                match jobs.try_recv() {
+                match jobs.next() {
                     Ok(Job::Bear(flow, snapshot)) => self.await_birth(flow, snapshot),
                     Ok(job) => rest.push(job),
                     Err(TryRecvError::Empty) => break,
@@ -136,22 +127,15 @@ impl Worker {
         }
     }
 
-    fn wait(&mut self) {
+    fn wait(&self, jobs: &Work<Job>) {
         let pause = match (self.busy.is_empty(), self.stuck.is_empty()) {
             (false, _) => LOOK,
             (true, false) => STUCK,
             (true, true) => SWEEP,
         };
         let listeners = self.perches.listeners().iter().map(AsFd::as_fd);
-        let mut polled: Vec<_> = listeners
-            .chain([self.door.as_fd()])
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-            .collect();
-        let timeout = PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO);
-        // A signal: it looks a little early.
-        let _ = poll(&mut polled, timeout);
-        // As often as it was rung.
-        while self.door.read(&mut [0; 256]).is_ok_and(|rung| rung > 0) {}
+        jobs.sleep(Some(pause), &listeners.collect::<Vec<_>>());
+        jobs.was_rung();
     }
 
     /// New twins.
