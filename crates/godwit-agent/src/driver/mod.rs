@@ -11,11 +11,11 @@
 //! ```
 //!
 //! It is a server of hands. Each concern is a value of its own, or functions, in a file or
-//! folder: `requests`, `canary`, `servers`, `twins`, `revive` and so on. A hand is lent the
+//! folder: `requests`, `canary`, `moves`, `snapshots`, `revive` and so on. A hand is lent the
 //! [`ground`], on which all of them stand, and knows neither the driver nor another hand that
-//! is not lent to it. What needs several of them is a method of [`Driver`]: `turn` feeds and
-//! looks at the clock, `carry` hands out the core's actions, `report` looks at everything,
-//! `install` and `leave` begin and end it. Moves, snapshots and handoffs are methods of it, too.
+//! is not lent to it. What needs all of them is a method of [`Driver`]: `turn` feeds, looks at
+//! the clock, and has the order of the end, `carry` hands out the core's actions, `report`
+//! looks at everything, `install` begins it.
 //!
 //! The threads that it has, and what each may wait for, are in `docs/threads.md`.
 //!
@@ -217,4 +217,35 @@ pub struct Driver {
     sweep: Sweep,
     /// Connections that go to other servers one by one.
     handoffs: Handoffs,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    fn files_of_driver(folder: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).expect("it is a folder") {
+            let path = entry.expect("it is listed").path();
+            if path.is_dir() {
+                files_of_driver(&path, found);
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("it is text");
+            if text.lines().any(|line| line.starts_with("impl Driver ")) {
+                let name = path.file_name().expect("it is a file");
+                found.push(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+
+    /// Everything else is a hand's.
+    #[test]
+    fn few_files_have_methods_of_the_driver() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/driver");
+        let mut found = Vec::new();
+        files_of_driver(&source, &mut found);
+        found.sort();
+        assert_eq!(found, ["carry.rs", "install.rs", "report.rs", "turn.rs"]);
+    }
 }
