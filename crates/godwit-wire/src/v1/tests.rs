@@ -12,6 +12,8 @@ use std::vec::Vec;
 use super::*;
 use crate::{Decoder, FlowEpoch, FlowKey, FlowRecord, MAX_INPUT_LEN, MacAddr, Negotiated, Role};
 
+mod steps;
+
 const GOLDEN: &str = include_str!("golden.txt");
 
 fn flow() -> FlowId {
