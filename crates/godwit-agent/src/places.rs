@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use godwit_core::PeerId;
 use godwit_core::whereabouts::Whereabouts;
-use godwit_wire::{Hello, MacAddr, Message};
+use godwit_wire::{Hello, MacAddr, Message, NetworkMessage};
 
 use crate::peers::PeerSender;
 
@@ -45,7 +45,7 @@ impl Places {
 }
 
 fn tell(peer: PeerId, own: MacAddr, peers: &PeerSender) {
-    if let Err(error) = peers.send(peer, Message::Place(own)) {
+    if let Err(error) = peers.send(peer, Message::Network(NetworkMessage::Place(own))) {
         tracing::debug!(%error, "a peer hears not where we are; the next link tells it");
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, Message, NodeName};
+use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, Message, NodeName, PeerMessage};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
@@ -125,14 +125,14 @@ pub(crate) fn node(name: &str) -> NodeName {
 }
 
 pub(crate) fn hello(name: &str, incarnation: u64) -> Message {
-    Message::Hello(Hello {
+    Message::Peer(PeerMessage::Hello(Hello {
         name: node(name),
         incarnation,
         min_version: MIN_VERSION,
         max_version: MAX_VERSION,
         heartbeat_key: [0; 32],
         config_digest: [7; 32],
-    })
+    }))
 }
 
 /// The next input that `wanted` accepts; others are skipped.

@@ -1,9 +1,10 @@
 //! Where a peer is on the data network.
 //!
 //! ARP and neighbour discovery say so, and anybody on the link can say anything by them. A peer
-//! says where it is over its authenticated link, too ([`godwit_wire::Message::Place`]), anew when
-//! that changes. What it has said holds until it says otherwise, also while it has no link: who
-//! can end a link must not gain by that. Whether it is on this link at all is found by asking.
+//! says where it is over its authenticated link, too ([`godwit_wire::NetworkMessage::Place`]),
+//! anew when that changes. What it has said holds until it says otherwise, also while it has no
+//! link: who can end a link must not gain by that. Whether it is on this link at all is found
+//! by asking.
 
 use godwit_wire::{Hello, MacAddr, PLACE_VERSION};
 

@@ -9,7 +9,8 @@ use godwit_core::node::{FlowNews, PeerNews, ShareNews};
 use godwit_core::share::{Reason, State};
 use godwit_core::{Action, EndReason, FlowAction, FlowEventKind, ShareAction, TwinAction};
 use godwit_wire::{
-    DigestEntry, Generation, GoodbyeReason, LeaveReason, Role, SeqNumber, UnprotectedReason,
+    DigestEntry, Generation, GoodbyeReason, LeaveReason, PeerMessage, Role, SeqNumber,
+    UnprotectedReason,
 };
 
 #[test]
@@ -617,9 +618,9 @@ fn a_peer_with_another_configuration_is_reported_and_worked_with() {
 fn whoever_speaks_before_hello_is_ignored() {
     let mut world = World::dark();
     world.boot(A);
-    let message = godwit_wire::Message::Goodbye {
+    let message = godwit_wire::Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Shutdown,
-    };
+    });
     world.input(A, |node, now| {
         node.handle_link(PEER, godwit_core::Link::Up, now);
         node.handle_message(PEER, &message, now);

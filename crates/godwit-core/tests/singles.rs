@@ -11,7 +11,8 @@ use godwit_core::{
     Node, NodeConfig, PeerAction, PeerConfig, PeerId, ShareConfig,
 };
 use godwit_wire::{
-    FlowId, FlowKey, Generation, HandoffId, HandoffStep, Message, NodeName, SeqNumber, ShareId,
+    FlowId, FlowKey, Generation, HandoffId, HandoffMessage, HandoffStep, Message, NodeName,
+    SeqNumber, ShareId,
 };
 
 const PEER: PeerId = PeerId(0);
@@ -174,7 +175,7 @@ impl World {
             let Some(message) = self.wires[to].pop_front() else {
                 return;
             };
-            if matches!(message, Message::Handoff { .. })
+            if matches!(message, Message::Handoff(_))
                 && let Some(budget) = &mut self.budget
             {
                 let Some(left) = budget.checked_sub(1) else {
@@ -250,12 +251,12 @@ impl World {
     fn say_state(&mut self, node: usize, id: HandoffId) {
         for (last, part) in [(false, b"sta".to_vec()), (true, b"te".to_vec())] {
             let step = HandoffStep::State { last, part };
-            let message = Message::Handoff {
+            let message = Message::Handoff(HandoffMessage {
                 share: SHARES[0],
                 epoch: godwit_wire::Epoch::NONE,
                 id,
                 step,
-            };
+            });
             self.carry_out(node, Action::Peer(PEER, PeerAction::Send(message)));
         }
     }

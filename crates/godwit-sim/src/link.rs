@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use godwit_core::Link;
-use godwit_wire::Message;
+use godwit_wire::{Message, PeerMessage};
 
 use crate::host::Input;
 use crate::network::Net;
@@ -85,7 +85,7 @@ impl World {
         if self.links.pipe(to, from).link != link {
             return;
         }
-        if let Message::Hello(hello) = &message {
+        if let Message::Peer(PeerMessage::Hello(hello)) = &message {
             self.hosts[to].keys[from] = hello.incarnation;
         }
         self.give(to, Input::Message(from, message));

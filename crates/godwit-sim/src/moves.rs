@@ -152,16 +152,11 @@ impl World {
 
     /// What [`Mutant::EarlyCommit`] makes of the word that a standby is ready.
     pub(crate) fn commit_early(&mut self, node: usize, message: &Message) {
-        let Message::Move {
-            share,
-            step: MoveStep::Ready { successor },
-            ..
-        } = message
-        else {
+        let Message::Move(scope, MoveStep::Ready { successor }) = message else {
             return;
         };
         if self.plan.mutant == Some(Mutant::EarlyCommit) {
-            let share = Self::share_at(*share);
+            let share = Self::share_at(scope.share);
             let entry = &mut self.hosts[node].kernel.entries[share];
             (entry.role, entry.epoch) = (Role::Owner, *successor);
             entry.expiry = entry.expiry.map(|_| MonoTime(u64::MAX));

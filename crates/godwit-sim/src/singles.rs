@@ -8,7 +8,8 @@ use godwit_core::handoff::{Order, Place, Step, Written};
 use godwit_core::node::{HandoffReport, HandoffWork, Resume};
 use godwit_core::{Action, Command, Fencing, FlowPolicy, PeerId, ShareAction, ShareConfig};
 use godwit_wire::{
-    Epoch, FlowId, Generation, HandoffId, HandoffRefusal, HandoffStep, Message, Role, ShareId,
+    Epoch, FlowId, Generation, HandoffId, HandoffMessage, HandoffRefusal, HandoffStep, Message,
+    Role, ShareId,
 };
 use std::time::Duration;
 
@@ -272,12 +273,12 @@ impl World {
     }
 
     fn say_single(&mut self, node: usize, to: PeerId, id: HandoffId, step: HandoffStep) {
-        let message = Message::Handoff {
+        let message = Message::Handoff(HandoffMessage {
             share: SHARES[HOME],
             epoch: Epoch::NONE,
             id,
             step,
-        };
+        });
         self.send_message(node, node_of(node, to), message);
     }
 

@@ -66,7 +66,8 @@ pub use snapshot::{TcpSnapshot, TcpState};
 pub use stable_id::{FIRST_STABLE_ID, node_id};
 pub use tag::{TagDemand, TagKind, siphash, tag_of};
 pub use v1::{
-    Commit, ConfigLine, DigestEntry, DirectorWord, EntryWord, HandoffStep, Hello, MAX_CONFIG_LINES,
-    MAX_DIGEST_ENTRIES, MAX_DIRECTED, Message, MoveStep, OutputEntry, Party, QuestionWord, Said,
-    SlotWord, SnapshotPart, TagWord,
+    Commit, ConfigLine, DigestEntry, DirectorWord, EntryWord, FlowMessage, HandoffMessage,
+    HandoffStep, Hello, MAX_CONFIG_LINES, MAX_DIGEST_ENTRIES, MAX_DIRECTED, Message, MoveStep,
+    NetworkMessage, OutputEntry, Party, PeerMessage, Question, QuestionWord, RejoinMessage, Said,
+    Scope, SlotWord, SnapshotMessage, SnapshotPart, StandbyMessage, TagWord, TwinMessage,
 };

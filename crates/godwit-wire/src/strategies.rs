@@ -12,11 +12,12 @@ use proptest::sample::select;
 use crate::app::{AppMessage, AppRefusal, CommitRefusal, SnapshotKind, SnapshotPlace, Subject};
 use crate::{
     Commit, DigestEntry, DirectorWord, Endpoint, EntryWord, Epoch, FlowEpoch, FlowId, FlowKey,
-    FlowRecord, Generation, GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat,
-    Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal,
-    MoveStep, Negotiated, NodeName, OutputEntry, Party, QuestionWord, Refusal, Report, Restore,
-    Role, Said, SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotPart, Standing, Stay, TagWord,
-    UnprotectedReason,
+    FlowMessage, FlowRecord, Generation, GoodbyeReason, HandoffId, HandoffMessage, HandoffRefusal,
+    HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr,
+    Message, MoveRefusal, MoveStep, Negotiated, NetworkMessage, NodeName, OutputEntry, Party,
+    PeerMessage, Question, QuestionWord, Refusal, RejoinMessage, Report, Restore, Role, Said,
+    Scope, SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotMessage, SnapshotPart, StandbyMessage,
+    Standing, Stay, TagWord, TwinMessage, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -68,8 +69,8 @@ pub(crate) fn lease_datagram() -> impl Strategy<Value = LeaseDatagram> {
 
 pub(crate) fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        hello().prop_map(Message::Hello),
-        claim().prop_map(Message::ShareState),
+        hello().prop_map(|hello| Message::Peer(PeerMessage::Hello(hello))),
+        claim().prop_map(Message::Claim),
         goodbye(),
         server_lost(),
         planned_move(),
@@ -97,7 +98,7 @@ fn config_lines() -> impl Strategy<Value = Message> {
         key,
         value,
     });
-    vec(line, 0..9).prop_map(Message::ConfigLines)
+    vec(line, 0..9).prop_map(|lines| Message::Peer(PeerMessage::ConfigLines(lines)))
 }
 
 fn name() -> impl Strategy<Value = NodeName> {
@@ -127,20 +128,19 @@ fn hello() -> impl Strategy<Value = Hello> {
 }
 
 fn goodbye() -> impl Strategy<Value = Message> {
-    select(GoodbyeReason::ALL).prop_map(|reason| Message::Goodbye { reason })
+    select(GoodbyeReason::ALL).prop_map(|reason| Message::Peer(PeerMessage::Goodbye { reason }))
 }
 
-fn stay() -> impl Strategy<Value = (ShareId, Epoch, Generation)> {
-    (any::<u32>(), epoch(), any::<u32>())
-        .prop_map(|(share, epoch, generation)| (ShareId(share), epoch, Generation(generation)))
+fn scope() -> impl Strategy<Value = Scope> {
+    (any::<u32>(), epoch(), any::<u32>()).prop_map(|(share, epoch, generation)| Scope {
+        share: ShareId(share),
+        epoch,
+        generation: Generation(generation),
+    })
 }
 
 fn server_lost() -> impl Strategy<Value = Message> {
-    stay().prop_map(|(share, epoch, generation)| Message::ServerLost {
-        share,
-        epoch,
-        generation,
-    })
+    scope().prop_map(|scope| Message::Standby(scope, StandbyMessage::ServerLost))
 }
 
 fn planned_move() -> impl Strategy<Value = Message> {
@@ -151,90 +151,45 @@ fn planned_move() -> impl Strategy<Value = Message> {
         }),
         select(MoveRefusal::ALL).prop_map(|reason| MoveStep::Refused { reason }),
     ];
-    (stay(), step).prop_map(|((share, epoch, generation), step)| Message::Move {
-        share,
-        epoch,
-        generation,
-        step,
-    })
+    (scope(), step).prop_map(|(scope, step)| Message::Move(scope, step))
 }
 
 fn about_standby() -> impl Strategy<Value = Message> {
-    (stay(), proptest::option::of(select(LeaveReason::ALL))).prop_map(
-        |((share, epoch, generation), left)| match left {
-            None => Message::StandbyReady {
-                share,
-                epoch,
-                generation,
-            },
-            Some(reason) => Message::StandbyLeft {
-                share,
-                epoch,
-                generation,
-                reason,
-            },
-        },
-    )
+    (scope(), proptest::option::of(select(LeaveReason::ALL))).prop_map(|(scope, left)| match left {
+        None => Message::Standby(scope, StandbyMessage::Ready),
+        Some(reason) => Message::Standby(scope, StandbyMessage::Left { reason }),
+    })
 }
 
 fn about_flow() -> impl Strategy<Value = Message> {
-    (stay(), flow_id(), select(UnprotectedReason::ALL), 0..3).prop_map(
-        |((share, epoch, generation), flow, reason, which)| match which {
-            0 => Message::FlowDemote {
-                share,
-                epoch,
-                generation,
-                flow,
-                reason,
-            },
-            1 => Message::FlowDemoted {
-                share,
-                epoch,
-                generation,
-                flow,
-            },
-            _ => Message::TwinClosed {
-                share,
-                epoch,
-                generation,
-                flow,
-                reason,
-            },
+    (scope(), flow_id(), select(UnprotectedReason::ALL), 0..3).prop_map(
+        |(scope, flow, reason, which)| match which {
+            0 => Message::Flow(scope, FlowMessage::Demote { flow, reason }),
+            1 => Message::Flow(scope, FlowMessage::Demoted { flow }),
+            _ => Message::Flow(scope, FlowMessage::TwinClosed { flow, reason }),
         },
     )
 }
 
 fn about_restoring() -> impl Strategy<Value = Message> {
     let input = vec(any::<u8>(), 0..100);
-    (stay(), flow_id(), seq(), any::<bool>(), input, 0..4).prop_map(
-        |((share, epoch, generation), flow, seq, fin, input, which)| match which {
-            0 => Message::FlowRestore {
-                share,
-                epoch,
-                generation,
-                restore: Box::new(restore(flow, seq, fin, input)),
-            },
-            1 => Message::FlowInput {
-                share,
-                epoch,
-                generation,
-                flow,
-                seq,
-                fin,
-                input,
-            },
-            2 => Message::FlowAdmit {
-                share,
-                epoch,
-                generation,
-                flow,
-            },
-            _ => Message::FlowAdmitted {
-                share,
-                epoch,
-                generation,
-                flow,
-            },
+    (scope(), flow_id(), seq(), any::<bool>(), input, 0..4).prop_map(
+        |(scope, flow, seq, fin, input, which)| match which {
+            0 => Message::Rejoin(
+                scope,
+                RejoinMessage::Restore(Box::new(restore(flow, seq, fin, input))),
+            ),
+            1 => Message::Rejoin(
+                scope,
+                RejoinMessage::Input {
+                    flow,
+                    seq,
+                    fin,
+                    input,
+                },
+            ),
+            2 => Message::Rejoin(scope, RejoinMessage::Admit { flow }),
+            _ => Message::Rejoin(scope, RejoinMessage::Admitted { flow }),
         },
     )
 }
@@ -264,17 +219,19 @@ fn handoff() -> impl Strategy<Value = Message> {
         bytes().prop_map(|packet| HandoffStep::Held { packet }),
         select(HandoffRefusal::ALL).prop_map(|reason| HandoffStep::Refused { reason }),
     ];
-    (stay(), flow_id(), any::<u32>(), step).prop_map(|((share, epoch, _), flow, number, step)| {
-        Message::Handoff {
-            share,
-            epoch,
-            id: HandoffId {
-                flow,
-                epoch: FlowEpoch(number),
-            },
-            step,
-        }
-    })
+    (scope(), flow_id(), any::<u32>(), step).prop_map(
+        |(Scope { share, epoch, .. }, flow, number, step)| {
+            Message::Handoff(HandoffMessage {
+                share,
+                epoch,
+                id: HandoffId {
+                    flow,
+                    epoch: FlowEpoch(number),
+                },
+                step,
+            })
+        },
+    )
 }
 
 fn between_directors() -> impl Strategy<Value = Message> {
@@ -307,19 +264,20 @@ fn between_directors() -> impl Strategy<Value = Message> {
 
 fn about_questions() -> impl Strategy<Value = Message> {
     (flow_id(), any::<u32>(), select(QuestionWord::ALL.to_vec()))
-        .prop_map(|(flow, number, word)| Message::Question { flow, number, word })
+        .prop_map(|(flow, number, word)| Message::Question(Question { flow, number, word }))
 }
 
 fn about_tags() -> impl Strategy<Value = Message> {
     let key = any::<[u8; 16]>().prop_map(TagWord::Key);
-    prop_oneof![key, Just(TagWord::Used)].prop_map(Message::Tags)
+    prop_oneof![key, Just(TagWord::Used)]
+        .prop_map(|word| Message::Network(NetworkMessage::Tags(word)))
 }
 
 fn about_places() -> impl Strategy<Value = Message> {
     any::<[u8; 6]>().prop_map(|mut mac| {
         // One that somebody can have.
         mac[0] = mac[0] & 0xfc | 2;
-        Message::Place(MacAddr(mac))
+        Message::Network(NetworkMessage::Place(MacAddr(mac)))
     })
 }
 
@@ -327,32 +285,32 @@ fn about_snapshots() -> impl Strategy<Value = Message> {
     let place = (any::<u64>(), any::<u64>(), 0..100_u32);
     let bytes = vec(any::<u8>(), 0..100);
     let commit = proptest::option::of((any::<u64>(), 0..=crate::app::MAX_OUTPUT));
-    (stay(), flow_id(), place, bytes, (any::<bool>(), commit)).prop_map(
-        |((share, epoch, generation), flow, (read, written, rest), part, (kept, commit))| {
+    (scope(), flow_id(), place, bytes, (any::<bool>(), commit)).prop_map(
+        |(scope, flow, (read, written, rest), part, (kept, commit))| {
             let commit = commit.map(|(number, output)| Commit { number, output });
             if kept {
-                return Message::FlowSnapshotKept {
-                    share,
-                    epoch,
-                    generation,
-                    flow,
-                    commit: commit.map(|commit| commit.number),
-                };
+                return Message::Snapshot(
+                    scope,
+                    SnapshotMessage::Kept {
+                        flow,
+                        commit: commit.map(|commit| commit.number),
+                    },
+                );
             }
             let length = u32::try_from(part.len()).unwrap_or(0) + rest;
-            Message::FlowSnapshot {
-                share,
-                epoch,
-                generation,
-                flow,
-                part: SnapshotPart {
-                    commit,
-                    read,
-                    written,
-                    length,
-                    part,
+            Message::Snapshot(
+                scope,
+                SnapshotMessage::Keep {
+                    flow,
+                    part: SnapshotPart {
+                        commit,
+                        read,
+                        written,
+                        length,
+                        part,
+                    },
                 },
-            }
+            )
         },
     )
 }
@@ -396,14 +354,9 @@ fn digest() -> impl Strategy<Value = Message> {
         },
     );
     let entries = vec(entry, 0..20);
-    (stay(), entries).prop_map(
-        |((share, epoch, generation), entries): (_, Vec<DigestEntry>)| Message::Digest {
-            share,
-            epoch,
-            generation,
-            entries,
-        },
-    )
+    (scope(), entries).prop_map(|(scope, entries): (_, Vec<DigestEntry>)| {
+        Message::Twin(scope, TwinMessage::Digest(entries))
+    })
 }
 
 fn output() -> impl Strategy<Value = Message> {
@@ -418,12 +371,8 @@ fn output() -> impl Strategy<Value = Message> {
         };
         OutputEntry { flow, said }
     });
-    (stay(), vec(entry, 0..20)).prop_map(|((share, epoch, generation), entries)| Message::Output {
-        share,
-        epoch,
-        generation,
-        entries,
-    })
+    (scope(), vec(entry, 0..20))
+        .prop_map(|(scope, entries)| Message::Twin(scope, TwinMessage::Output(entries)))
 }
 
 fn lease() -> impl Strategy<Value = Lease> {

@@ -51,7 +51,7 @@ impl Places {
     }
 
     fn of_message(&self, message: &Message) -> &[ShareId] {
-        if let Message::Handoff { .. } = message {
+        if let Message::Handoff(_) = message {
             &self.services
         } else {
             &self.shares
@@ -72,7 +72,7 @@ fn place_in(shares: &[ShareId], share: ShareId) -> ShareId {
 
 #[cfg(test)]
 mod tests {
-    use godwit_wire::{Epoch, Generation};
+    use godwit_wire::{Epoch, Generation, Scope, StandbyMessage};
 
     use super::*;
     use crate::testing::Pair;
@@ -84,10 +84,15 @@ mod tests {
         assert_eq!(places.place_of(share), ShareId(0));
         assert_eq!(places.share_at(ShareId(0)), share);
         assert_eq!(places.share_at(stranger), stranger);
-        let said = |share| Message::ServerLost {
-            share,
-            epoch: Epoch::new(1, 1),
-            generation: Generation(1),
+        let said = |share| {
+            Message::Standby(
+                Scope {
+                    share,
+                    epoch: Epoch::new(1, 1),
+                    generation: Generation(1),
+                },
+                StandbyMessage::ServerLost,
+            )
         };
         let mut message = said(share);
         places.speak(&mut message);

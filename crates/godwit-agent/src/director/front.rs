@@ -8,7 +8,10 @@ use std::time::Duration;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
-use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, ShareClaim, ShareId};
+use godwit_wire::{
+    Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, NetworkMessage, PeerMessage, ShareClaim,
+    ShareId,
+};
 use tokio::sync::oneshot;
 
 use super::backends::{Backends, serving};
@@ -308,13 +311,13 @@ impl Front {
         if let Message::Director(word) = message {
             return self.hear_word(peer, word);
         }
-        if let Message::Tags(word) = message {
-            return self.hear_of_tags(peer, *word);
+        if let Message::Network(message) = *message {
+            return match message {
+                NetworkMessage::Tags(word) => self.hear_of_tags(peer, word),
+                NetworkMessage::Place(mac) => self.resolver.hear(peer, mac),
+            };
         }
-        if let Message::Place(mac) = message {
-            return self.resolver.hear(peer, *mac);
-        }
-        let Message::Hello(hello) = message else {
+        let Message::Peer(PeerMessage::Hello(hello)) = message else {
             return self.node.handle_message(peer, message, now);
         };
         let places = &self.resolver.places;

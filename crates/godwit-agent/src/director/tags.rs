@@ -1,7 +1,7 @@
 //! What back-ends say of keys ([`crate::tagging`]), and what they hear of it.
 
 use godwit_core::PeerId;
-use godwit_wire::{Hello, MacAddr, Message, TagWord};
+use godwit_wire::{Hello, MacAddr, Message, NetworkMessage, TagWord};
 
 use super::front::Front;
 
@@ -29,7 +29,10 @@ impl Front {
 
     fn tell_tags(&self, peer: PeerId, word: Option<TagWord>) {
         if let Some(word) = word
-            && let Err(error) = self.out.peers.send(peer, Message::Tags(word))
+            && let Err(error) = self
+                .out
+                .peers
+                .send(peer, Message::Network(NetworkMessage::Tags(word)))
         {
             tracing::debug!(%error, "a back-end hears nothing of its key; the next link tells it");
         }

@@ -144,7 +144,10 @@ mod tests {
     use std::net::SocketAddr;
 
     use godwit_core::{PeerAction, PeerId};
-    use godwit_wire::{Epoch, FlowKey, Generation, GoodbyeReason, Message, SeqNumber};
+    use godwit_wire::{
+        Epoch, FlowKey, Generation, GoodbyeReason, Message, PeerMessage, Scope, SeqNumber,
+        StandbyMessage,
+    };
 
     use super::*;
 
@@ -160,11 +163,14 @@ mod tests {
     }
 
     fn ready(share: ShareId) -> Action {
-        let message = Message::StandbyReady {
-            share,
-            epoch: Epoch::NONE,
-            generation: Generation(7),
-        };
+        let message = Message::Standby(
+            Scope {
+                share,
+                epoch: Epoch::NONE,
+                generation: Generation(7),
+            },
+            StandbyMessage::Ready,
+        );
         let peer = PeerId(0);
         Action::Peer(peer, PeerAction::Send(message))
     }
@@ -230,9 +236,9 @@ mod tests {
         dismissals.begin(SHARE, flows(200));
         let goodbye = Action::Peer(
             PeerId(0),
-            PeerAction::Send(Message::Goodbye {
+            PeerAction::Send(Message::Peer(PeerMessage::Goodbye {
                 reason: GoodbyeReason::Restart,
-            }),
+            })),
         );
         for action in [ready(ShareId(2)), goodbye] {
             assert_eq!(dismissals.postpone(action.clone()), Some(action));

@@ -4,7 +4,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::{Command, Link, MonoTime, PeerId};
-use godwit_wire::{GoodbyeReason, Message};
+use godwit_wire::{GoodbyeReason, Message, NetworkMessage, PeerMessage, Question};
 use tokio::sync::oneshot;
 
 use super::bereft::{self, note_beginning};
@@ -312,19 +312,19 @@ impl Driver {
 
     /// What a peer says over its link: about the data paths to them, all else to the core.
     fn hear(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
-        if let Message::Question { flow, number, word } = *message {
+        if let Message::Question(Question { flow, number, word }) = *message {
             let question = (flow, number);
             return self
                 .requests
                 .hear_of_question(&self.ground, peer, question, word);
         }
-        if let Message::Tags(word) = *message {
-            return self.requests.hear_of_tags(&self.ground, peer, word);
+        if let Message::Network(message) = *message {
+            return match message {
+                NetworkMessage::Tags(word) => self.requests.hear_of_tags(&self.ground, peer, word),
+                NetworkMessage::Place(mac) => self.ground.resolver.hear(peer, mac),
+            };
         }
-        if let Message::Place(mac) = *message {
-            return self.ground.resolver.hear(peer, mac);
-        }
-        if let Message::Hello(hello) = message {
+        if let Message::Peer(PeerMessage::Hello(hello)) = message {
             let places = &self.ground.resolver.places;
             places.greet(peer, hello, self.ground.voice.mac, &self.ground.peers);
             self.requests.greet(&self.ground, peer, hello);

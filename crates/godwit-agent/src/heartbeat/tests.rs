@@ -2,7 +2,7 @@ use std::net::UdpSocket;
 use std::time::Instant;
 
 use godwit_core::{Beat, PeerId};
-use godwit_wire::{Epoch, Heartbeat, Hello, Message, NAMED_SHARES, Role, ShareId};
+use godwit_wire::{Epoch, Heartbeat, Hello, Message, NAMED_SHARES, PeerMessage, Role, ShareId};
 
 use super::*;
 use crate::input::{Input, Inputs};
@@ -24,7 +24,7 @@ fn keys(pair: &Pair) -> (HeartbeatKeys, HeartbeatKeys) {
 
 /// To the other one.
 fn hello_of(name: &str, incarnation: u64, keys: &HeartbeatKeys) -> Hello {
-    let Message::Hello(mut hello) = hello(name, incarnation) else {
+    let Message::Peer(PeerMessage::Hello(mut hello)) = hello(name, incarnation) else {
         unreachable!("hello() makes a hello");
     };
     hello.heartbeat_key = *keys.ours(PeerId(0)).expect("it is a peer");

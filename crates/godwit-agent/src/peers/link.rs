@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use godwit_core::PeerId;
-use godwit_wire::{Decoder, EmitError, Message, NodeName, ParseError};
+use godwit_wire::{Decoder, EmitError, Message, NodeName, ParseError, PeerMessage};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
@@ -178,7 +178,7 @@ fn introduce(
     (peer, chain): (PeerId, &[CertificateDer<'static>]),
     message: &Message,
 ) -> Result<(), LinkError> {
-    let Message::Hello(hello) = message else {
+    let Message::Peer(PeerMessage::Hello(hello)) = message else {
         return Err(LinkError::NoHello {
             got: message.name(),
         });

@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use godwit_core::{Link, PeerId};
-use godwit_wire::{Hello, Message, NodeName};
+use godwit_wire::{Hello, Message, NodeName, PeerMessage};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 
@@ -145,7 +145,9 @@ impl PeerSender {
     /// starts with everything that the peer needs to know.
     pub fn send(&self, peer: PeerId, mut message: Message) -> Result<(), SendError> {
         let slot = self.shared.slot(peer).ok_or(SendError::NoPeer)?;
-        if let (Message::Hello(hello), Some(key)) = (&mut message, self.shared.keys.ours(peer)) {
+        if let (Message::Peer(PeerMessage::Hello(hello)), Some(key)) =
+            (&mut message, self.shared.keys.ours(peer))
+        {
             hello.heartbeat_key = *key;
         }
         if let Some(places) = self.shared.keys.places_of(peer) {

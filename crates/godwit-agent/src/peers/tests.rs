@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use godwit_core::Link;
 use godwit_wire::{
-    Epoch, FlowEpoch, FlowId, FlowKey, GoodbyeReason, HandoffId, HandoffStep, Heartbeat,
-    MAX_INPUT_LEN, Message, SeqNumber, ShareId,
+    Epoch, FlowEpoch, FlowId, FlowKey, GoodbyeReason, HandoffId, HandoffMessage, HandoffStep,
+    Heartbeat, MAX_INPUT_LEN, Message, PeerMessage, SeqNumber, ShareId,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -76,7 +76,10 @@ impl Side {
                 self.sender.flush();
             }
             if let Some(Input::Message { message, .. }) = other.next_input() {
-                assert!(matches!(message, Message::Hello(_)), "{message:?}");
+                assert!(
+                    matches!(message, Message::Peer(PeerMessage::Hello(_))),
+                    "{message:?}"
+                );
                 return;
             }
             assert!(Instant::now() < deadline, "{} is not heard", self.name);
@@ -140,11 +143,17 @@ async fn a_link_carries_messages_both_ways() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(a.next_message().await, Some(Message::Hello(_))));
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
-    let goodbye = Message::Goodbye {
+    assert!(matches!(
+        a.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
+    let goodbye = Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Restart,
-    };
+    });
     a.say(goodbye.clone());
     assert_eq!(b.next_message().await, Some(goodbye.clone()));
     b.say(goodbye.clone());
@@ -158,7 +167,7 @@ async fn hellos_carry_the_key_for_that_peer() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    let Some(Message::Hello(hello)) = b.next_message().await else {
+    let Some(Message::Peer(PeerMessage::Hello(hello))) = b.next_message().await else {
         panic!("a hello");
     };
     assert_eq!(Some(hello.heartbeat_key), a.keys.ours(OTHER).map(|it| *it));
@@ -251,7 +260,10 @@ async fn who_is_not_there_is_not_refused() {
     assert_eq!(absence(&b, NoLink::NotDialled).await, 0);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(a.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        a.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     assert_eq!(
         absence(&a, NoLink::Starting).await,
         0,
@@ -308,9 +320,9 @@ async fn a_link_that_begins_with_something_else_is_ended() {
     let pair = Pair::new();
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     assert_eq!(a.next_link().await, Some(Link::Up));
-    let goodbye = Message::Goodbye {
+    let goodbye = Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Detach,
-    };
+    });
     a.say(goodbye);
     assert_eq!(b.next_link().await, Some(Link::Up));
     assert_eq!(b.next_link().await, Some(Link::Down));
@@ -327,7 +339,10 @@ async fn garbage_on_the_control_port_disturbs_nobody() {
     let a = start_side(&pair.a).await;
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
 }
 
 /// Connects from an address of loopback, and says nothing.
@@ -358,7 +373,10 @@ async fn assert_links_beside_silent(strangers: &'static str) {
     let a = start_side(&pair.a).await;
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     assert!(
         begun.elapsed() < Duration::from_secs(2),
         "{:?}",
@@ -409,9 +427,9 @@ async fn a_peer_that_does_not_read_loses_its_link() {
     a.greet().await;
     b.greet().await;
     // Nothing here yields, so the writer can't empty its queue.
-    let goodbye = Message::Goodbye {
+    let goodbye = Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Restart,
-    };
+    });
     let error = (0..=QUEUE).find_map(|_| a.sender.send(OTHER, goodbye.clone()).err());
     assert_eq!(error, Some(SendError::Full));
     assert_eq!(a.sender.send(OTHER, goodbye), Err(SendError::NoLink));
@@ -429,7 +447,7 @@ fn numbered(number: u32) -> Message {
         key,
         irs: SeqNumber(number),
     };
-    Message::Handoff {
+    Message::Handoff(HandoffMessage {
         share: ShareId(1),
         epoch: Epoch::NONE,
         id: HandoffId {
@@ -440,11 +458,11 @@ fn numbered(number: u32) -> Message {
             last: true,
             part: vec![7; MAX_INPUT_LEN],
         },
-    }
+    })
 }
 
 fn number_of(message: Option<Message>) -> u32 {
-    let Some(Message::Handoff { id, .. }) = message else {
+    let Some(Message::Handoff(HandoffMessage { id, .. })) = message else {
         panic!("{message:?}");
     };
     id.flow.irs.0
@@ -457,7 +475,10 @@ async fn who_speaks_sends_by_its_own_hand() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     let room = a.sender.room(OTHER);
     a.sender.send(OTHER, numbered(1)).expect("linked");
     assert_eq!(a.sender.room(OTHER), room - 1, "it is queued");
@@ -473,7 +494,10 @@ async fn what_is_said_while_another_one_sends_goes_out() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     let outbox = lock(&a.sender.shared.slots[0].outbox).clone();
     let outbox = outbox.expect("linked");
     outbox.while_busy(|| a.say(numbered(1)));
@@ -488,7 +512,10 @@ async fn a_peer_that_reads_slowly_hears_everything() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     for number in 0..MANY {
         a.say(numbered(number));
     }
@@ -507,7 +534,10 @@ async fn those_who_speak_at_once_are_all_heard() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     let speakers = (0..4).map(|speaker| {
         let sender = a.sender.clone();
         std::thread::spawn(move || {
@@ -535,9 +565,9 @@ async fn those_who_speak_at_once_are_all_heard() {
 async fn without_a_link_sending_fails_at_once() {
     let pair = Pair::new();
     let a = start_side(&pair.a).await;
-    let goodbye = Message::Goodbye {
+    let goodbye = Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Restart,
-    };
+    });
     assert_eq!(
         a.sender.send(OTHER, goodbye.clone()),
         Err(SendError::NoLink)
@@ -577,10 +607,13 @@ async fn a_peer_that_is_revoked_is_cut_off_until_it_has_another_certificate() {
         let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
         ours.greet().await;
         theirs.greet().await;
-        assert!(matches!(ours.next_message().await, Some(Message::Hello(_))));
+        assert!(matches!(
+            ours.next_message().await,
+            Some(Message::Peer(PeerMessage::Hello(_)))
+        ));
         assert!(matches!(
             theirs.next_message().await,
-            Some(Message::Hello(_))
+            Some(Message::Peer(PeerMessage::Hello(_)))
         ));
         let beat = |sequence| signed(&theirs, judged, sequence);
         assert!(ours.keys.verify(&beat(1)).is_ok(), "it is alive");
@@ -646,8 +679,14 @@ async fn a_revoked_certificate_does_no_harm_to_its_owner() {
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
-    assert!(matches!(a.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
+    assert!(matches!(
+        a.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
     for _ in 0..3 {
         let to = pair.b.own_peer().control;
         let stream = TcpStream::connect(to).await.expect("listening");

@@ -5,14 +5,16 @@
 //! books, by its driver) and judges: it holds the twin, so its word alone makes
 //! the flow unprotected, at once and on both sides.
 
-use godwit_wire::{FlowId, MAX_DIGEST_ENTRIES, Message, OutputEntry, UnprotectedReason};
+use godwit_wire::{
+    FlowId, FlowMessage, MAX_DIGEST_ENTRIES, Message, OutputEntry, TwinMessage, UnprotectedReason,
+};
 
 use super::action::{Action, TwinAction};
 use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::share::ShareSide;
 use crate::flow::MAX_FLOWS;
-use crate::share::{Ownership, State};
+use crate::share::State;
 
 /// What waits for a link, at most: what is lost is compared later or never,
 /// which is no harm.
@@ -38,12 +40,10 @@ impl ShareSide {
         let unsent = std::mem::take(&mut self.flows.unsent_output);
         for peer in members {
             for entries in unsent.chunks(MAX_DIGEST_ENTRIES) {
-                let output = Message::Output {
-                    share: self.id,
-                    epoch: self.machine.epoch(),
-                    generation: self.in_sync.generation(),
-                    entries: entries.to_vec(),
-                };
+                let output = Message::Twin(
+                    self.scope(self.in_sync.generation()),
+                    TwinMessage::Output(entries.to_vec()),
+                );
                 context.send(peer, output);
             }
         }
@@ -83,15 +83,11 @@ impl ShareSide {
             share,
             TwinAction::MarkDemoted { flow, reason },
         ));
-        let Ownership { peer, epoch } = owner;
-        let closed = Message::TwinClosed {
-            share,
-            epoch,
-            generation,
-            flow,
-            reason,
-        };
-        context.send(peer, closed);
+        let closed = Message::Flow(
+            self.scope_under(owner, generation),
+            FlowMessage::TwinClosed { flow, reason },
+        );
+        context.send(owner.peer, closed);
     }
 
     /// As the owner: a twin lags by more than `lag_limit`, and its client is to

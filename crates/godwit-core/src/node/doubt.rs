@@ -56,13 +56,9 @@ impl Node {
         message: &Message,
         now: MonoTime,
     ) -> bool {
-        let epoch = if let Message::ShareState(claim) = message {
+        let epoch = if let Message::Claim(claim) = message {
             claim.epoch
-        } else if let Message::Move {
-            step: MoveStep::Ready { successor },
-            ..
-        } = message
-        {
+        } else if let Message::Move(_, MoveStep::Ready { successor }) = message {
             *successor
         } else {
             return true;

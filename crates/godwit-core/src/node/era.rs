@@ -19,7 +19,7 @@ mod start;
 
 use std::time::Duration;
 
-use godwit_wire::{Generation, LeaveReason, Message, NodeName};
+use godwit_wire::{Generation, LeaveReason, Message, NodeName, StandbyMessage};
 
 use super::Node;
 use super::context::Context;
@@ -145,12 +145,12 @@ impl ShareSide {
     /// As the owner: a standby that is not taken in is told why.
     pub(super) fn answer_shunned(&self, peer: PeerId, context: &mut Context<'_>) {
         if self.shuns(peer, context.peers) {
-            let left = Message::StandbyLeft {
-                share: self.id,
-                epoch: self.machine.epoch(),
-                generation: Generation::NONE,
-                reason: LeaveReason::Unfit,
-            };
+            let left = Message::Standby(
+                self.scope(Generation::NONE),
+                StandbyMessage::Left {
+                    reason: LeaveReason::Unfit,
+                },
+            );
             context.send(peer, left);
         }
     }

@@ -25,7 +25,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Generation, LeaveReason, Message, ShareId};
+use godwit_wire::{Generation, LeaveReason, Message, ShareId, StandbyMessage};
 
 use super::Node;
 use super::action::{Action, MoveAction};
@@ -174,12 +174,12 @@ impl ShareSide {
             return;
         }
         self.machine.handle_retired(Reason::Unfit);
-        let left = Message::StandbyLeft {
-            share: self.id,
-            epoch: owner.epoch,
-            generation,
-            reason: LeaveReason::Unfit,
-        };
+        let left = Message::Standby(
+            self.scope_under(owner, generation),
+            StandbyMessage::Left {
+                reason: LeaveReason::Unfit,
+            },
+        );
         context.send(owner.peer, left);
     }
 

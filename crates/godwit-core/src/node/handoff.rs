@@ -5,7 +5,9 @@
 
 mod work;
 
-use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
+use godwit_wire::{
+    Epoch, FlowId, HandoffId, HandoffMessage, HandoffRefusal, HandoffStep, Message, ShareId,
+};
 
 use super::Node;
 use super::action::Action;
@@ -323,12 +325,12 @@ impl ShareSide {
         step: HandoffStep,
         context: &mut Context<'_>,
     ) {
-        let said = Message::Handoff {
+        let said = Message::Handoff(HandoffMessage {
             share: self.moves_within().unwrap_or(self.id),
             epoch: life,
             id,
             step,
-        };
+        });
         context.send(to, said);
     }
 }

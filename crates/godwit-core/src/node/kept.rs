@@ -4,7 +4,7 @@
 //! positions in streams alone. Here is only that the right node says it to the right
 //! one, of the generation that they are both in.
 
-use godwit_wire::{FlowId, Message, ShareId, SnapshotPart};
+use godwit_wire::{FlowId, Message, ShareId, SnapshotMessage, SnapshotPart};
 
 use super::Node;
 use super::action::{Action, SnapshotAction};
@@ -41,13 +41,10 @@ impl Node {
     ) {
         self.with_share(share, now, |share, context| {
             if let State::Shadow { owner, generation } = share.machine.state() {
-                let kept = Message::FlowSnapshotKept {
-                    share: share.id,
-                    epoch: owner.epoch,
-                    generation,
-                    flow,
-                    commit,
-                };
+                let kept = Message::Snapshot(
+                    share.scope_under(owner, generation),
+                    SnapshotMessage::Kept { flow, commit },
+                );
                 context.send(owner.peer, kept);
             }
         });
@@ -75,24 +72,42 @@ impl ShareSide {
             return;
         }
         for peer in self.in_sync.members() {
-            let message = Message::FlowSnapshot {
-                share: self.id,
-                epoch: self.machine.epoch(),
-                generation: self.in_sync.generation(),
-                flow,
-                part: part.clone(),
-            };
+            let message = Message::Snapshot(
+                self.scope(self.in_sync.generation()),
+                SnapshotMessage::Keep {
+                    flow,
+                    part: part.clone(),
+                },
+            );
             context.send(peer, message);
         }
     }
 
     /// From our owner, in the generation that we are in.
-    pub(super) fn keep_snapshot(
+    pub(super) fn handle_snapshot_order(&self, order: &SnapshotMessage, context: &mut Context<'_>) {
+        match order {
+            SnapshotMessage::Keep { flow, part } => self.keep_snapshot(*flow, part, context),
+            // Only a standby says it.
+            SnapshotMessage::Kept { .. } => {}
+        }
+    }
+
+    /// From the standby that has the twin.
+    pub(super) fn handle_snapshot_answer(
         &self,
-        flow: FlowId,
-        part: &SnapshotPart,
+        answer: &SnapshotMessage,
         context: &mut Context<'_>,
     ) {
+        match answer {
+            SnapshotMessage::Kept { flow, commit } => {
+                self.note_snapshot_kept(*flow, *commit, context);
+            }
+            // Only an owner says it.
+            SnapshotMessage::Keep { .. } => {}
+        }
+    }
+
+    fn keep_snapshot(&self, flow: FlowId, part: &SnapshotPart, context: &mut Context<'_>) {
         context.out.act(Action::Snapshot(
             self.id,
             SnapshotAction::Keep {
@@ -102,12 +117,7 @@ impl ShareSide {
         ));
     }
 
-    pub(super) fn note_snapshot_kept(
-        &self,
-        flow: FlowId,
-        commit: Option<u64>,
-        context: &mut Context<'_>,
-    ) {
+    fn note_snapshot_kept(&self, flow: FlowId, commit: Option<u64>, context: &mut Context<'_>) {
         let share = self.id;
         context.out.act(Action::Snapshot(
             share,

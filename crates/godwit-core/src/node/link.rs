@@ -1,6 +1,6 @@
 //! What arrives over control links, and the first words on a new one.
 
-use godwit_wire::{ConfigLine, GoodbyeReason, Hello, Message, NodeName};
+use godwit_wire::{ConfigLine, GoodbyeReason, Hello, Message, NodeName, PeerMessage};
 
 use super::differences::compare;
 use super::peer::{LinkState, PeerSide};
@@ -12,31 +12,20 @@ impl Node {
     /// A message arrived on the control link.
     pub fn handle_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
         self.note_power(peer);
-        let knows_nothing = self.lines.is_empty();
         let Some(side) = self.peer_mut(peer) else {
             return;
         };
         match (side.link, message) {
-            (was @ (LinkState::Silent | LinkState::Ready), Message::Hello(hello)) => {
+            (LinkState::Silent, Message::Peer(PeerMessage::Hello(hello))) => {
                 self.handle_hello(peer, hello, now);
                 let side = self.peer_mut(peer);
-                let greeted = side.is_some_and(|side| side.link == LinkState::Ready);
-                if was == LinkState::Silent && greeted {
+                if side.is_some_and(|side| side.link == LinkState::Ready) {
                     self.tell_claims(peer);
                 }
             }
             (LinkState::Silent, _) => self.blame(peer, "spoke before its hello", now),
-            (LinkState::Ready, Message::Goodbye { reason }) => {
-                self.handle_goodbye(peer, *reason, now);
-            }
-            // Who does not know what its own file says can't compare.
-            (LinkState::Ready, Message::ConfigLines(_)) if knows_nothing => {}
-            (LinkState::Ready, Message::ConfigLines(theirs)) => {
-                let differences = compare(&self.lines, theirs);
-                if let Some(side) = self.peer_mut(peer) {
-                    side.config_differs = !differences.is_empty();
-                    side.differences = differences;
-                }
+            (LinkState::Ready, Message::Peer(message)) => {
+                self.handle_peer_message(peer, message, now);
             }
             (LinkState::Ready, _) => {
                 let incarnation = side.incarnation;
@@ -77,6 +66,23 @@ impl Node {
         self.settle(now);
     }
 
+    /// From a peer that has introduced itself.
+    fn handle_peer_message(&mut self, peer: PeerId, message: &PeerMessage, now: MonoTime) {
+        match message {
+            PeerMessage::Hello(hello) => self.handle_hello(peer, hello, now),
+            PeerMessage::Goodbye { reason } => self.handle_goodbye(peer, *reason, now),
+            // Who does not know what its own file says can't compare.
+            PeerMessage::ConfigLines(_) if self.lines.is_empty() => {}
+            PeerMessage::ConfigLines(theirs) => {
+                let differences = compare(&self.lines, theirs);
+                if let Some(side) = self.peer_mut(peer) {
+                    side.config_differs = !differences.is_empty();
+                    side.differences = differences;
+                }
+            }
+        }
+    }
+
     fn handle_hello(&mut self, peer: PeerId, hello: &Hello, now: MonoTime) {
         let digest = self.hello.config_digest;
         let Some(side) = self.peer_mut(peer) else {
@@ -110,7 +116,7 @@ impl Node {
         if side.config_differs {
             self.tell_peer(peer, PeerNews::ConfigDiffers, now);
             if takes_lines && !self.lines.is_empty() {
-                let lines = Message::ConfigLines(self.lines.clone());
+                let lines = Message::Peer(PeerMessage::ConfigLines(self.lines.clone()));
                 self.out.send(peer, lines);
             }
         }
@@ -142,17 +148,13 @@ impl Node {
         message: &Message,
         now: MonoTime,
     ) {
-        if let Message::Handoff {
-            share,
-            epoch,
-            id,
-            step,
-        } = message
-        {
-            let by = Speaker { peer, life: *epoch };
-            return self.handle_handoff(by, (*share, *id), step, now);
+        if let Message::Handoff(handoff) = message {
+            let life = handoff.epoch;
+            let by = Speaker { peer, life };
+            let which = (handoff.share, handoff.id);
+            return self.handle_handoff(by, which, &handoff.step, now);
         }
-        if let Message::ShareState(claim) = message {
+        if let Message::Claim(claim) = message {
             self.note_named(peer, claim.share);
         }
         if !self.considers_message(peer, message, now) {
@@ -181,20 +183,22 @@ impl Node {
             .filter_map(|(peer, side)| leaves(side).then_some(peer))
             .collect();
         for peer in leaving {
-            self.out.send(peer, Message::ConfigLines(next.to_vec()));
+            self.out
+                .send(peer, Message::Peer(PeerMessage::ConfigLines(next.to_vec())));
         }
     }
 
     /// Says who we are, as the first message of a link.
     fn introduce(&mut self, peer: PeerId) {
-        self.out.send(peer, Message::Hello(self.hello.clone()));
+        self.out
+            .send(peer, Message::Peer(PeerMessage::Hello(self.hello.clone())));
     }
 
     /// Says what we do, to a peer whose version is known.
     fn tell_claims(&mut self, peer: PeerId) {
         for share in &self.shares {
             if share.has_member(peer) {
-                self.out.send(peer, Message::ShareState(share.claim()));
+                self.out.send(peer, Message::Claim(share.claim()));
             }
         }
     }

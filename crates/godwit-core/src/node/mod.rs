@@ -25,7 +25,8 @@ use std::time::Duration;
 
 use godwit_wire::{
     ConfigLine, DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION,
-    MIN_VERSION, Message, NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
+    MIN_VERSION, Message, NodeName, OutputEntry, PeerMessage, Role, ShareClaim, ShareId,
+    UnprotectedReason,
 };
 
 use crate::fitness::Facts;
@@ -407,7 +408,8 @@ impl Node {
         self.with_shares(now, |share, context| share.quit(reason, context));
         for (peer, side) in peers(&self.peers) {
             if side.is_linked() {
-                self.out.send(peer, Message::Goodbye { reason });
+                self.out
+                    .send(peer, Message::Peer(PeerMessage::Goodbye { reason }));
             }
         }
         self.settle_leases(now);

@@ -29,7 +29,7 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    Epoch, Generation, Message, MoveRefusal, MoveStep, NodeName, Role, ShareClaim, Stay,
+    Epoch, Generation, Message, MoveRefusal, MoveStep, NodeName, Role, Scope, ShareClaim, Stay,
 };
 
 use super::action::{Action, MoveAction};
@@ -586,12 +586,14 @@ impl ShareSide {
         step: MoveStep,
         context: &mut Context<'_>,
     ) {
-        let message = Message::Move {
-            share: self.id,
-            epoch,
-            generation,
+        let message = Message::Move(
+            Scope {
+                share: self.id,
+                epoch,
+                generation,
+            },
             step,
-        };
+        );
         context.send(peer, message);
     }
 }

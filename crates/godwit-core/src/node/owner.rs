@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, FlowId, Generation, LeaveReason, MAX_DIGEST_ENTRIES, Message, UnprotectedReason,
+    DigestEntry, FlowId, FlowMessage, Generation, LeaveReason, MAX_DIGEST_ENTRIES, Message, Scope,
+    StandbyMessage, TwinMessage, UnprotectedReason,
 };
 
 use super::action::{Action, FlowAction, ShareAction};
@@ -146,12 +147,7 @@ impl ShareSide {
         reason: LeaveReason,
         context: &mut Context<'_>,
     ) {
-        let left = Message::StandbyLeft {
-            share: self.id,
-            epoch: self.machine.epoch(),
-            generation,
-            reason,
-        };
+        let left = Message::Standby(self.scope(generation), StandbyMessage::Left { reason });
         context.send(peer, left);
         if let Some(pause) = pause_after(reason) {
             self.hold_off(peer, pause, context);
@@ -272,11 +268,8 @@ impl ShareSide {
             }
         } else {
             self.in_sync.raise(held);
-            let offer = Message::StandbyReady {
-                share: self.id,
-                epoch: self.machine.epoch(),
-                generation: self.in_sync.offer(peer),
-            };
+            let offered = self.in_sync.offer(peer);
+            let offer = Message::Standby(self.scope(offered), StandbyMessage::Ready);
             context.send(peer, offer);
         }
     }
@@ -371,12 +364,10 @@ impl ShareSide {
             .collect();
         for peer in members {
             for entries in changes.chunks(MAX_DIGEST_ENTRIES) {
-                let digest = Message::Digest {
-                    share: self.id,
-                    epoch: self.machine.epoch(),
-                    generation: self.in_sync.generation(),
-                    entries: entries.to_vec(),
-                };
+                let digest = Message::Twin(
+                    self.scope(self.in_sync.generation()),
+                    TwinMessage::Digest(entries.to_vec()),
+                );
                 context.send(peer, digest);
             }
         }
@@ -408,6 +399,15 @@ impl ShareSide {
         }
     }
 
+    /// What a message to a standby of ours is about.
+    pub(super) const fn scope(&self, generation: Generation) -> Scope {
+        Scope {
+            share: self.id,
+            epoch: self.machine.epoch(),
+            generation,
+        }
+    }
+
     /// The standby is to promise that it does not serve the flow.
     pub(super) fn ask_demotion(
         &self,
@@ -416,13 +416,10 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         for peer in self.in_sync.members() {
-            let question = Message::FlowDemote {
-                share: self.id,
-                epoch: self.machine.epoch(),
-                generation: self.in_sync.generation(),
-                flow,
-                reason,
-            };
+            let question = Message::Flow(
+                self.scope(self.in_sync.generation()),
+                FlowMessage::Demote { flow, reason },
+            );
             context.send(peer, question);
         }
     }

@@ -15,7 +15,9 @@
 
 use std::time::Duration;
 
-use godwit_wire::{FlowId, Message, Restore, SeqNumber, ShareId, UnprotectedReason};
+use godwit_wire::{
+    FlowId, Generation, Message, RejoinMessage, Restore, SeqNumber, ShareId, UnprotectedReason,
+};
 
 use super::Node;
 use super::action::{Action, FlowAction, RejoinAction};
@@ -25,7 +27,7 @@ use super::share::ShareSide;
 use crate::MonoTime;
 use crate::flow::Report;
 use crate::rejoin::{Candidate, Order};
-use crate::share::{Ownership, State};
+use crate::share::State;
 
 impl Node {
     /// The flows of a share that this node owns, and could have twins: to be
@@ -96,15 +98,15 @@ impl Node {
         self.with_share(share, now, |share, context| {
             share.flows.rejoin.handle_fed(flow, context.now);
             for peer in share.in_sync.members() {
-                let message = Message::FlowInput {
-                    share: share.id,
-                    epoch: share.machine.epoch(),
-                    generation: share.in_sync.generation(),
-                    flow,
-                    seq,
-                    fin,
-                    input: input.clone(),
-                };
+                let message = Message::Rejoin(
+                    share.scope(share.in_sync.generation()),
+                    RejoinMessage::Input {
+                        flow,
+                        seq,
+                        fin,
+                        input: input.clone(),
+                    },
+                );
                 context.send(peer, message);
             }
         });
@@ -115,12 +117,10 @@ impl Node {
     pub fn handle_twin_admitted(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
         self.with_share(share, now, |share, context| {
             if let State::Shadow { owner, generation } = share.machine.state() {
-                let admitted = Message::FlowAdmitted {
-                    share: share.id,
-                    epoch: owner.epoch,
-                    generation,
-                    flow,
-                };
+                let admitted = Message::Rejoin(
+                    share.scope_under(owner, generation),
+                    RejoinMessage::Admitted { flow },
+                );
                 context.send(owner.peer, admitted);
             }
         });
@@ -145,12 +145,10 @@ impl Node {
 impl ShareSide {
     fn send_restore(&self, restore: Box<Restore>, context: &mut Context<'_>) {
         for peer in self.in_sync.members() {
-            let message = Message::FlowRestore {
-                share: self.id,
-                epoch: self.machine.epoch(),
-                generation: self.in_sync.generation(),
-                restore: restore.clone(),
-            };
+            let message = Message::Rejoin(
+                self.scope(self.in_sync.generation()),
+                RejoinMessage::Restore(restore.clone()),
+            );
             context.send(peer, message);
         }
     }
@@ -198,12 +196,8 @@ impl ShareSide {
                 .act(Action::Rejoin(share, RejoinAction::FeedLog { flow })),
             Order::Admit(flow) => {
                 for peer in self.in_sync.members() {
-                    let question = Message::FlowAdmit {
-                        share,
-                        epoch: self.machine.epoch(),
-                        generation,
-                        flow,
-                    };
+                    let question =
+                        Message::Rejoin(self.scope(generation), RejoinMessage::Admit { flow });
                     context.send(peer, question);
                 }
             }
@@ -227,81 +221,45 @@ impl ShareSide {
         }
     }
 
-    /// As a standby: what the owner says of flows that are handed over.
+    /// As a standby: what the owner of that generation, which we hold, says of flows that
+    /// are handed over.
     pub(super) fn follow_rejoin(
         &self,
-        owner: Ownership,
-        message: &Message,
+        generation: Generation,
+        order: &RejoinMessage,
         context: &mut Context<'_>,
     ) {
-        debug_assert_eq!(self.owner(), Some(owner), "checked by the caller");
-        let share = self.id;
-        match message {
-            Message::FlowRestore {
+        let action = match order {
+            RejoinMessage::Restore(restore) => RejoinAction::Restore {
                 generation,
-                restore,
-                ..
-            } if self.holds(*generation) => context.out.act(Action::Rejoin(
-                share,
-                RejoinAction::Restore {
-                    generation: *generation,
-                    restore: restore.clone(),
-                },
-            )),
-            Message::FlowInput {
-                generation,
+                restore: restore.clone(),
+            },
+            RejoinMessage::Input {
                 flow,
                 seq,
                 fin,
                 input,
-                ..
-            } if self.holds(*generation) => context.out.act(Action::Rejoin(
-                share,
-                RejoinAction::Feed {
-                    flow: *flow,
-                    seq: *seq,
-                    fin: *fin,
-                    input: input.clone(),
-                },
-            )),
-            Message::FlowAdmit {
-                generation, flow, ..
-            } if self.holds(*generation) => {
-                context
-                    .out
-                    .act(Action::Rejoin(share, RejoinAction::Admit { flow: *flow }));
-            }
-            Message::FlowSnapshot {
-                generation,
-                flow,
-                part,
-                ..
-            } if self.holds(*generation) => self.keep_snapshot(*flow, part, context),
-            // Of a generation that is over; the caller passes no others.
-            Message::FlowRestore { .. }
-            | Message::FlowInput { .. }
-            | Message::FlowAdmit { .. }
-            | Message::FlowAdmitted { .. }
-            | Message::Hello(_)
-            | Message::Director(_)
-            | Message::ConfigLines(_)
-            | Message::Question { .. }
-            | Message::Tags(_)
-            | Message::Place(_)
-            | Message::ShareState(_)
-            | Message::StandbyReady { .. }
-            | Message::StandbyLeft { .. }
-            | Message::FlowDemote { .. }
-            | Message::FlowDemoted { .. }
-            | Message::TwinClosed { .. }
-            | Message::Digest { .. }
-            | Message::Output { .. }
-            | Message::Goodbye { .. }
-            | Message::Move { .. }
-            | Message::Handoff { .. }
-            | Message::FlowSnapshot { .. }
-            | Message::FlowSnapshotKept { .. }
-            | Message::ServerLost { .. } => {}
+            } => RejoinAction::Feed {
+                flow: *flow,
+                seq: *seq,
+                fin: *fin,
+                input: input.clone(),
+            },
+            RejoinMessage::Admit { flow } => RejoinAction::Admit { flow: *flow },
+            // Only a standby says it.
+            RejoinMessage::Admitted { .. } => return,
+        };
+        context.out.act(Action::Rejoin(self.id, action));
+    }
+
+    /// As the owner: what the standby that has the twin answers.
+    pub(super) fn handle_rejoin_answer(&mut self, answer: &RejoinMessage) {
+        match answer {
+            RejoinMessage::Admitted { flow } => self.rejoin.handle_admitted(*flow),
+            // Only an owner says it.
+            RejoinMessage::Restore(_)
+            | RejoinMessage::Input { .. }
+            | RejoinMessage::Admit { .. } => {}
         }
     }
 }

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Generation, LeaveReason, Message, MoveRefusal};
+use godwit_wire::{Generation, LeaveReason, Message, MoveRefusal, StandbyMessage};
 
 use super::absence::Tenancy;
 use super::action::{Action, ShareAction};
@@ -150,11 +150,7 @@ impl ShareSide {
         let generation = self.in_sync.generation();
         self.server.released_until = Some(context.now.saturating_add(self.server.hold));
         context.out.act(Action::Share(share, ShareAction::Silence));
-        let free = Message::ServerLost {
-            share,
-            epoch: self.machine.epoch(),
-            generation,
-        };
+        let free = Message::Standby(self.scope(generation), StandbyMessage::ServerLost);
         context.send(peer, free);
         // Voters need not wait for the lease to run out.
         self.release(context.now);
@@ -229,11 +225,10 @@ impl ShareSide {
     /// As a standby: leaves the in-sync set.
     fn retire(&mut self, owner: Ownership, generation: Generation, context: &mut Context<'_>) {
         self.machine.handle_retired(Reason::ServerLost);
-        let lost = Message::ServerLost {
-            share: self.id,
-            epoch: owner.epoch,
-            generation,
-        };
+        let lost = Message::Standby(
+            self.scope_under(owner, generation),
+            StandbyMessage::ServerLost,
+        );
         context.send(owner.peer, lost);
     }
 }

@@ -256,7 +256,7 @@ impl ShareSide {
                 epoch,
             };
             context.tell(self.id, news);
-            context.send(peer, Message::ShareState(self.claim()));
+            context.send(peer, Message::Claim(self.claim()));
         }
     }
 
@@ -490,7 +490,7 @@ impl ShareSide {
     /// Tells the other nodes of the share where we stand.
     pub(super) fn broadcast(&self, context: &mut Context<'_>) {
         for peer in &self.members {
-            context.send(*peer, Message::ShareState(self.claim()));
+            context.send(*peer, Message::Claim(self.claim()));
         }
     }
 

@@ -1,7 +1,8 @@
 //! What a standby of a share does, and where messages about it go.
 
 use godwit_wire::{
-    DigestEntry, FlowId, Generation, LeaveReason, Message, MoveStep, UnprotectedReason,
+    DigestEntry, FlowId, FlowMessage, Generation, LeaveReason, Message, MoveStep, Scope,
+    StandbyMessage, TwinMessage, UnprotectedReason,
 };
 
 use super::action::{Action, EndReason, TwinAction};
@@ -93,7 +94,7 @@ impl ShareSide {
         message: &Message,
         context: &mut Context<'_>,
     ) {
-        if let Message::ShareState(claim) = message {
+        if let Message::Claim(claim) = message {
             self.handle_claim(peer, incarnation, *claim, context);
             return;
         }
@@ -116,75 +117,70 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         if message.epoch() != self.machine.epoch() {
-            return context.send(peer, Message::ShareState(self.claim()));
+            return context.send(peer, Message::Claim(self.claim()));
         }
         match message {
-            Message::StandbyReady { generation, .. } => self.hear_ask(peer, *generation, context),
-            Message::FlowDemoted {
-                generation, flow, ..
-            } => {
-                if self.is_holder(peer, *generation) {
-                    self.flows.supervision.handle_demoted(*flow);
+            Message::Standby(scope, news) => {
+                self.handle_ask(peer, scope.generation, *news, context);
+            }
+            Message::Move(scope, step) => {
+                self.handle_move_answer(peer, scope.generation, *step, context);
+            }
+            Message::Flow(scope, answer) if self.is_holder(peer, scope.generation) => {
+                self.handle_flow_answer(answer);
+            }
+            Message::Rejoin(scope, answer) if self.is_holder(peer, scope.generation) => {
+                self.handle_rejoin_answer(answer);
+            }
+            Message::Snapshot(scope, answer) if self.is_holder(peer, scope.generation) => {
+                self.handle_snapshot_answer(answer, context);
+            }
+            // Of who is no standby any more; what only an owner says; or not about a standby.
+            Message::Flow(..)
+            | Message::Rejoin(..)
+            | Message::Snapshot(..)
+            | Message::Twin(..)
+            | Message::Peer(_)
+            | Message::Network(_)
+            | Message::Claim(_)
+            | Message::Handoff(_)
+            | Message::Question(_)
+            | Message::Director(_) => {}
+        }
+    }
+
+    /// From a standby, or one that wants to be.
+    fn handle_ask(
+        &mut self,
+        peer: PeerId,
+        generation: Generation,
+        news: StandbyMessage,
+        context: &mut Context<'_>,
+    ) {
+        match news {
+            StandbyMessage::Ready => self.hear_ask(peer, generation, context),
+            StandbyMessage::ServerLost => {
+                if self.is_holder(peer, generation) {
+                    self.handle_standby_server_lost(peer, context);
                 }
             }
-            Message::TwinClosed {
-                generation,
-                flow,
-                reason,
-                ..
-            } => {
-                if self.is_holder(peer, *generation) {
-                    self.flows.supervision.handle_twin_closed(*flow, *reason);
+            StandbyMessage::Left { reason } => {
+                if self.is_holder(peer, generation) {
+                    self.handle_standby_leaves(peer, reason, context);
                 }
             }
-            Message::ServerLost { generation, .. } if self.is_holder(peer, *generation) => {
-                self.handle_standby_server_lost(peer, context);
+        }
+    }
+
+    /// From the standby that has the twin.
+    fn handle_flow_answer(&mut self, answer: &FlowMessage) {
+        match *answer {
+            FlowMessage::Demoted { flow } => self.flows.supervision.handle_demoted(flow),
+            FlowMessage::TwinClosed { flow, reason } => {
+                self.flows.supervision.handle_twin_closed(flow, reason);
             }
-            Message::Move {
-                generation, step, ..
-            } => self.handle_move_answer(peer, *generation, *step, context),
-            Message::FlowAdmitted {
-                generation, flow, ..
-            } => {
-                if self.is_holder(peer, *generation) {
-                    self.flows.rejoin.handle_admitted(*flow);
-                }
-            }
-            Message::FlowSnapshotKept {
-                generation,
-                flow,
-                commit,
-                ..
-            } => {
-                if self.is_holder(peer, *generation) {
-                    self.note_snapshot_kept(*flow, *commit, context);
-                }
-            }
-            Message::StandbyLeft {
-                generation, reason, ..
-            } => {
-                if self.is_holder(peer, *generation) {
-                    self.handle_standby_leaves(peer, *reason, context);
-                }
-            }
-            // Of who is no standby any more; what only an owner says; or not about a share.
-            Message::ServerLost { .. }
-            | Message::FlowSnapshot { .. }
-            | Message::FlowRestore { .. }
-            | Message::FlowInput { .. }
-            | Message::FlowAdmit { .. }
-            | Message::FlowDemote { .. }
-            | Message::Digest { .. }
-            | Message::Output { .. }
-            | Message::Hello(_)
-            | Message::Director(_)
-            | Message::ConfigLines(_)
-            | Message::Question { .. }
-            | Message::Tags(_)
-            | Message::Place(_)
-            | Message::ShareState(_)
-            | Message::Handoff { .. }
-            | Message::Goodbye { .. } => {}
+            // Only an owner says it.
+            FlowMessage::Demote { .. } => {}
         }
     }
 
@@ -196,72 +192,69 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         match message {
-            Message::StandbyReady { generation, .. } => self.handle_offer(*generation),
-            Message::StandbyLeft {
-                generation, reason, ..
-            } => self.handle_left(*generation, *reason),
-            Message::FlowDemote {
-                generation,
-                flow,
-                reason,
-                ..
-            } => {
-                if self.holds(*generation) {
-                    self.give_up(owner, *flow, *reason, context);
-                }
+            Message::Standby(scope, news) => {
+                self.handle_owner_news(owner, scope.generation, *news, context);
             }
-            Message::Digest {
-                generation,
-                entries,
-                ..
-            } => {
-                if self.holds(*generation) {
-                    self.follow_digest(entries, context);
-                }
-            }
-            Message::Output {
-                generation,
-                entries,
-                ..
-            } => {
-                if self.holds(*generation) {
-                    self.follow_output(entries, context);
-                }
-            }
-            Message::ServerLost { generation, .. } => {
-                if self.holds(*generation) {
-                    self.handle_owner_server_lost(owner, *generation, context);
-                }
-            }
-            Message::Move {
-                generation, step, ..
-            } => match step {
-                MoveStep::Prepare => self.handle_move_wish(owner, *generation, context),
+            Message::Move(scope, step) => match step {
+                MoveStep::Prepare => self.handle_move_wish(owner, scope.generation, context),
                 MoveStep::Refused { .. } => self.handle_late_refusal(owner),
                 MoveStep::Ready { .. } => {
-                    if self.holds(*generation) {
+                    if self.holds(scope.generation) {
                         self.handle_stay_goes_on(owner, context);
                     }
                 }
             },
-            Message::FlowRestore { .. }
-            | Message::FlowInput { .. }
-            | Message::FlowAdmit { .. }
-            | Message::FlowSnapshot { .. } => self.follow_rejoin(owner, message, context),
-            // What only a standby says; or not about a share.
-            Message::FlowDemoted { .. }
-            | Message::FlowSnapshotKept { .. }
-            | Message::FlowAdmitted { .. }
-            | Message::TwinClosed { .. }
-            | Message::Hello(_)
-            | Message::Director(_)
-            | Message::ConfigLines(_)
-            | Message::Question { .. }
-            | Message::Tags(_)
-            | Message::Place(_)
-            | Message::ShareState(_)
-            | Message::Handoff { .. }
-            | Message::Goodbye { .. } => {}
+            Message::Flow(scope, order) if self.holds(scope.generation) => {
+                self.handle_flow_order(owner, order, context);
+            }
+            Message::Twin(scope, entries) if self.holds(scope.generation) => match entries {
+                TwinMessage::Digest(entries) => self.follow_digest(entries, context),
+                TwinMessage::Output(entries) => self.follow_output(entries, context),
+            },
+            Message::Rejoin(scope, order) if self.holds(scope.generation) => {
+                self.follow_rejoin(scope.generation, order, context);
+            }
+            Message::Snapshot(scope, order) if self.holds(scope.generation) => {
+                self.handle_snapshot_order(order, context);
+            }
+            // Of a generation that is over; or not about a standby.
+            Message::Flow(..)
+            | Message::Twin(..)
+            | Message::Rejoin(..)
+            | Message::Snapshot(..)
+            | Message::Peer(_)
+            | Message::Network(_)
+            | Message::Claim(_)
+            | Message::Handoff(_)
+            | Message::Question(_)
+            | Message::Director(_) => {}
+        }
+    }
+
+    fn handle_owner_news(
+        &mut self,
+        owner: Ownership,
+        generation: Generation,
+        news: StandbyMessage,
+        context: &mut Context<'_>,
+    ) {
+        match news {
+            StandbyMessage::Ready => self.handle_offer(generation),
+            StandbyMessage::Left { reason } => self.handle_left(generation, reason),
+            StandbyMessage::ServerLost => {
+                if self.holds(generation) {
+                    self.handle_owner_server_lost(owner, generation, context);
+                }
+            }
+        }
+    }
+
+    /// From our owner, about a twin that we have.
+    fn handle_flow_order(&self, owner: Ownership, order: &FlowMessage, context: &mut Context<'_>) {
+        match *order {
+            FlowMessage::Demote { flow, reason } => self.give_up(owner, flow, reason, context),
+            // Only a standby says it.
+            FlowMessage::Demoted { .. } | FlowMessage::TwinClosed { .. } => {}
         }
     }
 
@@ -302,13 +295,10 @@ impl ShareSide {
                     share,
                     TwinAction::MarkDemoted { flow, reason },
                 ));
-                let closed = Message::TwinClosed {
-                    share,
-                    epoch: owner.epoch,
-                    generation: event.generation,
-                    flow,
-                    reason,
-                };
+                let closed = Message::Flow(
+                    self.scope_under(owner, event.generation),
+                    FlowMessage::TwinClosed { flow, reason },
+                );
                 context.send(owner.peer, closed);
                 FlowNews::TwinClosed
             }
@@ -340,12 +330,10 @@ impl ShareSide {
             share,
             TwinAction::MarkDemoted { flow, reason },
         ));
-        let answer = Message::FlowDemoted {
-            share,
-            epoch: owner.epoch,
-            generation: self.held(),
-            flow,
-        };
+        let answer = Message::Flow(
+            self.scope_under(owner, self.held()),
+            FlowMessage::Demoted { flow },
+        );
         context.send(owner.peer, answer);
         // An owner that dies now takes its own word of it with it.
         let news = FlowNews::GivenUp { reason };
@@ -378,7 +366,12 @@ impl ShareSide {
     }
 
     fn ready(&self, owner: Ownership, generation: Generation) -> Message {
-        Message::StandbyReady {
+        Message::Standby(self.scope_under(owner, generation), StandbyMessage::Ready)
+    }
+
+    /// What a message to that owner is about.
+    pub(super) const fn scope_under(&self, owner: Ownership, generation: Generation) -> Scope {
+        Scope {
             share: self.id,
             epoch: owner.epoch,
             generation,

@@ -1,6 +1,9 @@
 //! What a single node does; two of them are in `tests/pair.rs`.
 
-use godwit_wire::{Endpoint, Epoch, FlowId, FlowKey, GoodbyeReason, MoveStep, Role, SeqNumber};
+use godwit_wire::{
+    Endpoint, Epoch, FlowId, FlowKey, GoodbyeReason, MoveStep, PeerMessage, Role, Scope, SeqNumber,
+    StandbyMessage,
+};
 
 use super::*;
 use crate::fitness::{Consequence, FactId, Takes};
@@ -293,7 +296,7 @@ fn hello_and_share_states_are_the_first_messages_of_a_link() {
         .collect();
     assert_eq!(sent, ["hello"]);
     // Which numbers the peer has for shares is known from its own.
-    node.handle_message(PEER, &Message::Hello(hello()), ms(2));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello())), ms(2));
     let sent: Vec<_> = actions(&mut node)
         .iter()
         .filter_map(|action| {
@@ -315,13 +318,13 @@ fn with_another_file_a_peer_may_speak_of_other_shares() {
         config_digest: [9; 32],
         ..hello()
     };
-    node.handle_message(PEER, &Message::Hello(other), ms(2));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(other)), ms(2));
     let unknown = ShareClaim {
         share: ShareId(9),
         role: Role::Owner,
         epoch: Epoch::new(5, 1),
     };
-    node.handle_message(PEER, &Message::ShareState(unknown), ms(3));
+    node.handle_message(PEER, &Message::Claim(unknown), ms(3));
     let news = [PeerNews::LinkUp, PeerNews::ConfigDiffers];
     assert_eq!(peer_news(&mut node), news);
 }
@@ -334,14 +337,14 @@ fn peers_that_misbehave_are_named_and_ignored() {
         name: name("mallory"),
         ..hello()
     };
-    node.handle_message(PEER, &Message::Hello(stranger), ms(2));
-    node.handle_message(PEER, &Message::Hello(hello()), ms(3));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(stranger)), ms(2));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello())), ms(3));
     let unknown = ShareClaim {
         share: ShareId(9),
         role: Role::Owner,
         epoch: Epoch::new(5, 1),
     };
-    node.handle_message(PEER, &Message::ShareState(unknown), ms(4));
+    node.handle_message(PEER, &Message::Claim(unknown), ms(4));
     let misbehaved = |what| PeerNews::Misbehaved { what };
     let expected = [
         misbehaved("introduced itself under another name"),
@@ -363,8 +366,8 @@ fn a_link_is_told_once_the_peer_has_said_hello() {
     }
     assert_eq!(peer_news(&mut node), []);
     node.handle_link(PEER, Link::Up, ms(200));
-    node.handle_message(PEER, &Message::Hello(hello()), ms(201));
-    node.handle_message(PEER, &Message::Hello(hello()), ms(202));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello())), ms(201));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello())), ms(202));
     node.handle_link(PEER, Link::Down, ms(203));
     let news = [PeerNews::LinkUp, PeerNews::LinkDown];
     assert_eq!(peer_news(&mut node), news);
@@ -379,7 +382,7 @@ fn without_a_common_version_a_link_is_of_no_use() {
         max_version: MAX_VERSION + 2,
         ..hello()
     };
-    node.handle_message(PEER, &Message::Hello(later), ms(2));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(later)), ms(2));
     let incompatible = PeerNews::Incompatible {
         min_version: MAX_VERSION + 1,
         max_version: MAX_VERSION + 2,
@@ -412,18 +415,21 @@ fn owner(inherited: Generation) -> Node {
         name: name("b"),
         ..hello()
     };
-    node.handle_message(PEER, &Message::Hello(standby), ms(302));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(standby)), ms(302));
     node.handle_heartbeat(PEER, &owner_beat(1, 0), ms(303));
     actions(&mut node);
     node
 }
 
 fn ready(node: &Node, generation: u32) -> Message {
-    Message::StandbyReady {
-        share: ShareId(0),
-        epoch: node.share_status().next().expect("one share").epoch,
-        generation: Generation(generation),
-    }
+    Message::Standby(
+        Scope {
+            share: ShareId(0),
+            epoch: node.share_status().next().expect("one share").epoch,
+            generation: Generation(generation),
+        },
+        StandbyMessage::Ready,
+    )
 }
 
 /// An agent that is started twice in a second claims with the same incarnation: it
@@ -478,7 +484,7 @@ fn a_share_has_moved_when_the_new_owner_says_that_the_stay_goes_on() {
         let mut node = handed_over();
         let (share, epoch) = (ShareId(0), Epoch::new(7, 9));
         let role = Role::Owner;
-        let claim = Message::ShareState(ShareClaim { share, role, epoch });
+        let claim = Message::Claim(ShareClaim { share, role, epoch });
         node.handle_message(PEER, &claim, ms(310));
         assert_eq!(outcomes(&mut node), []);
         let word = if moved {
@@ -535,11 +541,14 @@ fn who_hands_over_without_a_server_is_no_standby_afterwards() {
     node.handle_heartbeat(PEER, &owner_beat_of(2, epoch), ms(310));
     actions(&mut node);
     node.handle_message(PEER, &move_ready(epoch, epoch), ms(311));
-    let lost = Message::ServerLost {
-        share: ShareId(0),
-        epoch,
-        generation: Generation(1),
-    };
+    let lost = Message::Standby(
+        Scope {
+            share: ShareId(0),
+            epoch,
+            generation: Generation(1),
+        },
+        StandbyMessage::ServerLost,
+    );
     let peer = PEER;
     let message = lost;
     assert!(actions(&mut node).contains(&Action::Peer(peer, PeerAction::Send(message))));
@@ -571,12 +580,14 @@ fn handed_over_with(before: impl FnOnce(&mut Node)) -> Node {
 }
 
 fn move_ready(epoch: Epoch, successor: Epoch) -> Message {
-    Message::Move {
-        share: ShareId(0),
-        epoch,
-        generation: Generation(1),
-        step: MoveStep::Ready { successor },
-    }
+    Message::Move(
+        Scope {
+            share: ShareId(0),
+            epoch,
+            generation: Generation(1),
+        },
+        MoveStep::Ready { successor },
+    )
 }
 
 /// What was answered to those who asked for moves.

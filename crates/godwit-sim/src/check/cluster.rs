@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use godwit_core::{Command, FlowCheck, Link, MonoTime, Node};
-use godwit_wire::{Message, Role};
+use godwit_wire::{Message, PeerMessage, Role};
 
 use super::Bounds;
 use super::ghost::{Ghost, Voice};
@@ -426,7 +426,7 @@ impl Cluster {
                 if !self.links[to][from] {
                     return;
                 }
-                if let Message::Hello(hello) = message {
+                if let Message::Peer(PeerMessage::Hello(hello)) = message {
                     self.machine(to).keys[from] = hello.incarnation;
                 }
                 self.feed(to, |agent, now| agent.handle_message(peer, message, now));

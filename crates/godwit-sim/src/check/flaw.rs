@@ -4,7 +4,9 @@ use clap::ValueEnum;
 use godwit_core::EventKind;
 use godwit_core::MonoTime;
 use godwit_core::node::PeerNews;
-use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Message, MoveStep, NodeName, Role};
+use godwit_wire::{
+    Generation, LeaseDatagram, LeaseMessage, Message, MoveStep, NodeName, Role, StandbyMessage,
+};
 
 use super::cluster::Cluster;
 use super::machine::{NODES, SERVERS, SHARE};
@@ -90,22 +92,16 @@ impl Cluster {
     /// What [`Flaw::EarlyJoin`] and [`Flaw::EarlyCommit`] make of a message.
     pub(super) fn overdo(&mut self, node: usize, message: &Message) {
         match (self.bounds.flaw, message) {
-            (
-                Some(Flaw::EarlyCommit),
-                Message::Move {
-                    step: MoveStep::Ready { successor },
-                    ..
-                },
-            ) => {
+            (Some(Flaw::EarlyCommit), Message::Move(_, MoveStep::Ready { successor })) => {
                 let expiry = self.times.now(node).0 + TERM_NS;
                 let entry = &mut self.machine(node).entry;
                 (entry.role, entry.epoch) = (Role::Owner, *successor);
                 entry.expiry = Some(MonoTime(expiry));
             }
-            (Some(Flaw::EarlyJoin), Message::StandbyReady { generation, .. }) => {
+            (Some(Flaw::EarlyJoin), Message::Standby(scope, StandbyMessage::Ready)) => {
                 let entry = &mut self.machine(node).entry;
                 if entry.role == Role::Owner {
-                    entry.generation = *generation;
+                    entry.generation = scope.generation;
                 }
             }
             _ => {}

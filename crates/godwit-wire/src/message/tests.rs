@@ -6,11 +6,11 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{GoodbyeReason, strategies};
+use crate::{GoodbyeReason, PeerMessage, Scope, TwinMessage, strategies};
 
-const GOODBYE: Message = Message::Goodbye {
+const GOODBYE: Message = Message::Peer(PeerMessage::Goodbye {
     reason: GoodbyeReason::Restart,
-};
+});
 
 fn bytes(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
@@ -120,11 +120,15 @@ fn a_digest_may_have_512_entries_and_no_more() {
         rcv_nxt: crate::SeqNumber(4),
         ended: false,
     };
-    let digest = |count| Message::Digest {
-        share: crate::ShareId(0),
-        epoch: Epoch(1),
-        generation: crate::Generation(1),
-        entries: std::vec![entry; count],
+    let digest = |count| {
+        Message::Twin(
+            Scope {
+                share: crate::ShareId(0),
+                epoch: Epoch(1),
+                generation: crate::Generation(1),
+            },
+            TwinMessage::Digest(std::vec![entry; count]),
+        )
     };
     let full = digest(v1::MAX_DIGEST_ENTRIES);
     let mut decoder = Decoder::new();

@@ -2,12 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::{
-    DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, VERSION, output,
-};
+use super::{DigestEntry, MAX_DIGEST_ENTRIES, Message, Scope, VERSION};
 use crate::message::{Header, MAGIC};
-use crate::restore::emit_input;
-use crate::{EmitError, FlowId, Generation, HandoffId, MAX_INPUT_LEN, ShareId};
+use crate::{EmitError, MAX_INPUT_LEN, ShareId};
 
 impl Message {
     /// Appends the message with its header.
@@ -38,282 +35,63 @@ impl Message {
 
     fn emit_body(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
         match self {
-            Self::Hello(hello) => hello.emit(out),
-            Self::Director(word) => word.emit(out)?,
-            Self::Tags(word) => word.emit(out),
-            Self::Place(mac) => out.extend_from_slice(&mac.0),
-            Self::ConfigLines(lines) => super::lines::emit(out, lines)?,
-            Self::ShareState(claim) => {
+            Self::Peer(message) => message.emit(out),
+            Self::Network(message) => {
+                message.emit(out);
+                Ok(())
+            }
+            Self::Claim(claim) => {
                 emit_share(out, claim.share);
                 out.push(claim.role.number());
+                Ok(())
             }
-            Self::StandbyReady {
-                share, generation, ..
+            Self::Standby(scope, message) => {
+                scope.emit(out);
+                message.emit(out);
+                Ok(())
             }
-            | Self::ServerLost {
-                share, generation, ..
-            } => emit_stay(out, *share, *generation),
-            Self::StandbyLeft {
-                share,
-                generation,
-                reason,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                out.push(reason.number());
-            }
-            Self::FlowDemote { .. }
-            | Self::FlowDemoted { .. }
-            | Self::TwinClosed { .. }
-            | Self::Question { .. }
-            | Self::FlowAdmit { .. }
-            | Self::FlowAdmitted { .. }
-            | Self::FlowSnapshotKept { .. } => self.emit_flow_message(out),
-            Self::Digest {
-                share,
-                generation,
-                entries,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                emit_entries(out, entries)?;
-            }
-            Self::Output {
-                share,
-                generation,
-                entries,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                output::emit_entries(out, entries)?;
-            }
-            Self::FlowRestore { .. } | Self::FlowInput { .. } | Self::FlowSnapshot { .. } => {
-                self.emit_running(out)?
-            }
-            Self::Goodbye { reason } => out.push(reason.number()),
-            Self::Handoff {
-                share, id, step, ..
-            } => emit_handoff(out, *share, (id, step))?,
-            Self::Move {
-                share,
-                generation,
-                step,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
+            Self::Move(scope, step) => {
+                scope.emit(out);
                 step.emit(out);
+                Ok(())
             }
-        }
-        Ok(())
-    }
-
-    /// What is about one flow; other messages have nothing to say here.
-    fn emit_flow_message(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Question { flow, number, word } => {
-                flow.emit(out);
-                out.extend_from_slice(&number.to_be_bytes());
-                out.push(word.number());
+            Self::Flow(scope, message) => {
+                scope.emit(out);
+                message.emit(out);
+                Ok(())
             }
-            Self::FlowDemote {
-                share,
-                generation,
-                flow,
-                reason,
-                ..
+            Self::Twin(scope, message) => {
+                scope.emit(out);
+                message.emit(out)
             }
-            | Self::TwinClosed {
-                share,
-                generation,
-                flow,
-                reason,
-                ..
-            } => {
-                emit_flow(out, (*share, *generation), flow);
-                out.push(reason.number());
+            Self::Rejoin(scope, message) => {
+                scope.emit(out);
+                message.emit(out)
             }
-            Self::FlowDemoted {
-                share,
-                generation,
-                flow,
-                ..
+            Self::Snapshot(scope, message) => {
+                scope.emit(out);
+                message.emit(out)
             }
-            | Self::FlowAdmit {
-                share,
-                generation,
-                flow,
-                ..
+            Self::Handoff(message) => message.emit(out),
+            Self::Question(message) => {
+                message.emit(out);
+                Ok(())
             }
-            | Self::FlowAdmitted {
-                share,
-                generation,
-                flow,
-                ..
-            } => emit_flow(out, (*share, *generation), flow),
-            Self::FlowSnapshotKept {
-                share,
-                generation,
-                flow,
-                commit,
-                ..
-            } => {
-                emit_flow(out, (*share, *generation), flow);
-                out.extend(commit.iter().flat_map(|number| number.to_be_bytes()));
-            }
-            Self::Hello(_)
-            | Self::Director(_)
-            | Self::ConfigLines(_)
-            | Self::ShareState(_)
-            | Self::StandbyReady { .. }
-            | Self::StandbyLeft { .. }
-            | Self::ServerLost { .. }
-            | Self::Digest { .. }
-            | Self::Output { .. }
-            | Self::Goodbye { .. }
-            | Self::Move { .. }
-            | Self::FlowRestore { .. }
-            | Self::FlowInput { .. }
-            | Self::FlowSnapshot { .. }
-            | Self::Tags(_)
-            | Self::Place(_)
-            | Self::Handoff { .. } => {}
-        }
-    }
-
-    /// What is said of a running flow that is to have a new twin, and of what its
-    /// server knows of it.
-    fn emit_running(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
-        match self {
-            Self::FlowRestore {
-                share,
-                generation,
-                restore,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                restore.emit(out)
-            }
-            Self::FlowInput {
-                share,
-                generation,
-                flow,
-                seq,
-                fin,
-                input,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
-                out.extend_from_slice(&seq.0.to_be_bytes());
-                out.push(u8::from(*fin));
-                emit_input(out, input)
-            }
-            Self::FlowSnapshot {
-                share,
-                generation,
-                flow,
-                part,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
-                part.emit(out)
-            }
-            // `emit_body` has those.
-            Self::Hello(_)
-            | Self::Director(_)
-            | Self::ConfigLines(_)
-            | Self::ShareState(_)
-            | Self::StandbyReady { .. }
-            | Self::StandbyLeft { .. }
-            | Self::FlowDemote { .. }
-            | Self::FlowDemoted { .. }
-            | Self::FlowAdmit { .. }
-            | Self::FlowAdmitted { .. }
-            | Self::TwinClosed { .. }
-            | Self::Digest { .. }
-            | Self::Goodbye { .. }
-            | Self::Output { .. }
-            | Self::Move { .. }
-            | Self::ServerLost { .. }
-            | Self::FlowSnapshotKept { .. }
-            | Self::Question { .. }
-            | Self::Tags(_)
-            | Self::Place(_)
-            | Self::Handoff { .. } => Ok(()),
+            Self::Director(word) => word.emit(out),
         }
     }
 }
 
-impl MoveStep {
+impl Scope {
+    /// The epoch is in the header.
     fn emit(self, out: &mut Vec<u8>) {
-        match self {
-            Self::Prepare => out.push(Self::PREPARE),
-            Self::Ready { successor } => {
-                out.push(Self::READY);
-                out.extend_from_slice(&successor.0.to_be_bytes());
-            }
-            Self::Refused { reason } => {
-                out.push(Self::REFUSED);
-                out.push(reason.number());
-            }
-        }
+        emit_share(out, self.share);
+        out.extend_from_slice(&self.generation.0.to_be_bytes());
     }
-}
-
-impl Hello {
-    fn emit(&self, out: &mut Vec<u8>) {
-        self.name.emit(out);
-        out.extend_from_slice(&self.incarnation.to_be_bytes());
-        out.push(self.min_version);
-        out.push(self.max_version);
-        out.extend_from_slice(&self.heartbeat_key);
-        out.extend_from_slice(&self.config_digest);
-    }
-}
-
-fn emit_handoff(
-    out: &mut Vec<u8>,
-    share: ShareId,
-    (id, step): (&HandoffId, &HandoffStep),
-) -> Result<(), EmitError> {
-    emit_share(out, share);
-    id.emit(out);
-    step.emit(out)
 }
 
 fn emit_share(out: &mut Vec<u8>, share: ShareId) {
     out.extend_from_slice(&share.0.to_be_bytes());
-}
-
-fn emit_flow(out: &mut Vec<u8>, (share, generation): (ShareId, Generation), flow: &FlowId) {
-    emit_stay(out, share, generation);
-    flow.emit(out);
-}
-
-fn emit_stay(out: &mut Vec<u8>, share: ShareId, generation: Generation) {
-    emit_share(out, share);
-    out.extend_from_slice(&generation.0.to_be_bytes());
-}
-
-fn emit_entries(out: &mut Vec<u8>, entries: &[DigestEntry]) -> Result<(), EmitError> {
-    let count = u16::try_from(entries.len())
-        .ok()
-        .filter(|count| usize::from(*count) <= MAX_DIGEST_ENTRIES)
-        .ok_or(EmitError {
-            what: "digest: entries",
-            max: MAX_DIGEST_ENTRIES,
-            got: entries.len(),
-        })?;
-    out.extend_from_slice(&count.to_be_bytes());
-    for entry in entries {
-        entry.flow.emit(out);
-        for number in [entry.snd_una, entry.snd_nxt, entry.rcv_nxt] {
-            out.extend_from_slice(&number.0.to_be_bytes());
-        }
-        out.push(u8::from(entry.ended));
-    }
-    Ok(())
 }
 
 /// The longest body is an input, far below 2^32.

@@ -6,7 +6,37 @@ use alloc::vec::Vec;
 
 use crate::cursor::Reader;
 use crate::restore::{emit_input, parse_input};
-use crate::{EmitError, HandoffRefusal, ParseError};
+use crate::{EmitError, Epoch, HandoffId, HandoffRefusal, ParseError, ShareId};
+
+/// One connection goes to another server while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoffMessage {
+    /// The share that it is of, at its origin.
+    pub share: ShareId,
+    /// The epoch of the origin.
+    pub epoch: Epoch,
+    /// The connection, and which attempt.
+    pub id: HandoffId,
+    /// How far it has come.
+    pub step: HandoffStep,
+}
+
+impl HandoffMessage {
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+        out.extend_from_slice(&self.share.0.to_be_bytes());
+        self.id.emit(out);
+        self.step.emit(out)
+    }
+
+    pub(super) fn parse(epoch: Epoch, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        Ok(Self {
+            share: reader.share("handoff: share")?,
+            epoch,
+            id: HandoffId::parse(reader)?,
+            step: HandoffStep::parse(reader)?,
+        })
+    }
+}
 
 /// What origin and target say to each other of one attempt; the order is in
 /// `docs/protocol.md`.

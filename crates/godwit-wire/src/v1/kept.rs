@@ -4,10 +4,70 @@ use core::fmt;
 
 use alloc::vec::Vec;
 
+use super::kind;
 use crate::app::{MAX_OUTPUT, MAX_SNAPSHOT, SnapshotKind};
 use crate::cursor::{Reader, verify};
 use crate::restore::{emit_input, parse_input};
-use crate::{EmitError, ParseError};
+use crate::{EmitError, FlowId, ParseError};
+
+/// About the snapshots of one flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotMessage {
+    /// From the owner: keep this snapshot of the state that the flow's server has of
+    /// it, in place of an older one. The client has acknowledged all that the server
+    /// had written then, or the rest of it comes along.
+    Keep {
+        /// The flow.
+        flow: FlowId,
+        /// A part of the snapshot.
+        part: SnapshotPart,
+    },
+    /// From the standby: it has the whole of the last one of that flow; or, of one
+    /// that must not be gone back from: its twin has come there.
+    Kept {
+        /// The flow.
+        flow: FlowId,
+        /// The number of the commit, if it is one.
+        commit: Option<u64>,
+    },
+}
+
+impl SnapshotMessage {
+    pub(super) const fn kind(&self) -> u8 {
+        match self {
+            Self::Keep { .. } => kind::FLOW_SNAPSHOT,
+            Self::Kept { .. } => kind::FLOW_SNAPSHOT_KEPT,
+        }
+    }
+
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+        match self {
+            Self::Keep { flow, part } => {
+                flow.emit(out);
+                part.emit(out)?;
+            }
+            Self::Kept { flow, commit } => {
+                flow.emit(out);
+                out.extend(commit.iter().flat_map(|number| number.to_be_bytes()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Another `kind` is not for this function; it reads as an answer.
+    pub(super) fn parse(kind: u8, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let flow = FlowId::parse(reader)?;
+        if kind == kind::FLOW_SNAPSHOT {
+            let part = SnapshotPart::parse(reader)?;
+            return Ok(Self::Keep { flow, part });
+        }
+        let commit = match reader.rest().is_empty() {
+            true => None,
+            false => Some(reader.u64("snapshot: number")?),
+        };
+        Ok(Self::Kept { flow, commit })
+    }
+}
 
 /// A part of a snapshot; the parts of one follow each other in order.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,7 +111,7 @@ impl SnapshotPart {
         }
     }
 
-    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+    fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
         out.push(self.kind().number());
         if let Some(Commit { number, output }) = self.commit {
             out.extend_from_slice(&number.to_be_bytes());
@@ -63,7 +123,7 @@ impl SnapshotPart {
         emit_input(out, &self.part)
     }
 
-    pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let commit = match SnapshotKind::parse(reader)? {
             SnapshotKind::Regenerable => None,
             SnapshotKind::Commit => Some(Commit::parse(reader)?),

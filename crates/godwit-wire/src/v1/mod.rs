@@ -3,42 +3,49 @@
 //! The bytes are pinned by `golden.txt`. New kinds are appended with a new
 //! number; anything else is a new version in a new module. The tables are in
 //! `docs/protocol.md`.
+//!
+//! Messages are grouped by concern, as the actions of `godwit-core` are. Each group is a
+//! file here, which has its kinds, its bytes, and nothing of the other groups.
 
 use core::fmt;
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::cursor::Reader;
-use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MacAddr, MoveRefusal,
-    NodeName, ParseError, Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
-};
+use crate::{Epoch, Generation, ShareClaim, ShareId};
 
 mod director;
 mod emit;
+mod flow;
 mod handoff;
 mod kept;
 mod lines;
+mod network;
 mod output;
 mod parse;
+mod peer;
+mod question;
+mod rejoin;
+mod standby;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod twin;
 
 pub use director::{DirectorWord, EntryWord, MAX_DIRECTED, SlotWord};
-pub use handoff::{HandoffStep, Party};
-pub use kept::{Commit, SnapshotPart};
+pub use flow::FlowMessage;
+pub use handoff::{HandoffMessage, HandoffStep, Party};
+pub use kept::{Commit, SnapshotMessage, SnapshotPart};
 pub use lines::{ConfigLine, MAX_CONFIG_LINES};
+pub use network::NetworkMessage;
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
+pub use peer::{Hello, PeerMessage};
+pub use question::{Question, QuestionWord};
+pub use rejoin::RejoinMessage;
+pub use standby::{MoveStep, StandbyMessage};
 pub use tags::TagWord;
+pub use twin::{DigestEntry, MAX_DIGEST_ENTRIES, TwinMessage};
 
 /// The number of this version.
 pub const VERSION: u8 = 1;
-
-/// The most flows that one [`Message::Digest`] tells of.
-pub const MAX_DIGEST_ENTRIES: usize = 512;
 
 /// Numbers of the kinds on the wire: append-only.
 pub(crate) mod kind {
@@ -68,494 +75,148 @@ pub(crate) mod kind {
     pub(crate) const PLACE: u8 = 24;
 
     pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=PLACE;
-}
 
-/// First message of each side on a new link.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Hello {
-    /// Who speaks; the link's certificate must say the same.
-    pub name: NodeName,
-    /// Start of the speaking agent; a later start has a greater one.
-    pub incarnation: u64,
-    /// Oldest version that it speaks.
-    pub min_version: u8,
-    /// Latest version that it speaks.
-    pub max_version: u8,
-    /// Key of the tags in the heartbeats that it will send.
-    pub heartbeat_key: [u8; 32],
-    /// SHA-256 of the part of the configuration that all nodes must share.
-    pub config_digest: [u8; 32],
-}
-
-/// The key is a secret, so it is not printed.
-impl fmt::Debug for Hello {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hello")
-            .field("name", &self.name)
-            .field("incarnation", &self.incarnation)
-            .field("min_version", &self.min_version)
-            .field("max_version", &self.max_version)
-            .field("config_digest", &self.config_digest)
-            .finish_non_exhaustive()
+    /// For logs and counters; nothing for a number that is none.
+    pub(super) const fn name(kind: u8) -> &'static str {
+        match kind {
+            HELLO => "hello",
+            SHARE_STATE => "share_state",
+            STANDBY_READY => "standby_ready",
+            STANDBY_LEFT => "standby_left",
+            FLOW_DEMOTE => "flow_demote",
+            FLOW_DEMOTED => "flow_demoted",
+            TWIN_CLOSED => "twin_closed",
+            DIGEST => "digest",
+            GOODBYE => "goodbye",
+            SERVER_LOST => "server_lost",
+            OUTPUT => "output",
+            MOVE => "move",
+            FLOW_RESTORE => "flow_restore",
+            FLOW_INPUT => "flow_input",
+            FLOW_ADMIT => "flow_admit",
+            FLOW_ADMITTED => "flow_admitted",
+            HANDOFF => "handoff",
+            FLOW_SNAPSHOT => "flow_snapshot",
+            FLOW_SNAPSHOT_KEPT => "flow_snapshot_kept",
+            DIRECTOR => "director",
+            CONFIG_LINES => "config_lines",
+            QUESTION => "question",
+            TAGS => "tags",
+            PLACE => "place",
+            _ => "",
+        }
     }
 }
 
-/// Where one changed flow stands, as its owner sees it.
+/// What a message of an owner or its standby is about. It counts for nothing once the share
+/// has another owner, or the standby another generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DigestEntry {
-    /// The flow.
-    pub flow: FlowId,
-    /// First byte that the client has not acknowledged.
-    pub snd_una: SeqNumber,
-    /// Next byte that the owner will send.
-    pub snd_nxt: SeqNumber,
-    /// Next byte that the owner expects from the client.
-    pub rcv_nxt: SeqNumber,
-    /// Whether the connection is over.
-    pub ended: bool,
-}
-
-impl DigestEntry {
-    /// Size on the wire, in bytes.
-    pub const LEN: usize = FlowId::LEN + 3 * 4 + 1;
+pub struct Scope {
+    /// The share.
+    pub share: ShareId,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// The generation that holds the twins, or is to hold them.
+    pub generation: Generation,
 }
 
 /// What one agent tells another over their link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Introduces the sender.
-    Hello(Hello),
+    /// About the sender itself.
+    Peer(PeerMessage),
+    /// What the sender needs, or has, on the data network.
+    Network(NetworkMessage),
     /// Says what the sender does for a share.
-    ShareState(ShareClaim),
-    /// From a standby: this is the generation whose twins I hold, zero for
-    /// none. From the owner: an offer of a new generation, to be confirmed.
-    StandbyReady {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation held, or offered.
-        generation: Generation,
-    },
-    /// From the owner: the standby of that generation is not in the in-sync set.
-    StandbyLeft {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that ended.
-        generation: Generation,
-        /// Why.
-        reason: LeaveReason,
-    },
-    /// From the owner: do not serve this flow at a takeover.
-    FlowDemote {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-        /// Why.
-        reason: UnprotectedReason,
-    },
-    /// From the standby: it will not be served.
-    FlowDemoted {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that held the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-    },
-    /// From the standby: its twin is gone, and the flow will not be served.
-    TwinClosed {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that held the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-        /// Why.
-        reason: UnprotectedReason,
-    },
-    /// From the owner: where the flows stand that changed since the last one.
-    Digest {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twins.
-        generation: Generation,
-        /// The flows, at most [`MAX_DIGEST_ENTRIES`].
-        entries: Vec<DigestEntry>,
-    },
-    /// The sender ends.
-    Goodbye {
-        /// Why.
-        reason: GoodbyeReason,
-    },
-    /// The sender's server process has died. From the owner: it is silent, and
-    /// the standby of that generation may take over at once. From the standby:
-    /// it is not in that generation any more, and does not take over.
-    ServerLost {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that may take over, or that the standby leaves.
-        generation: Generation,
-    },
-    /// From the owner: what its application has said, to be compared.
-    Output {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twins.
-        generation: Generation,
-        /// The flows, at most [`MAX_DIGEST_ENTRIES`].
-        entries: Vec<OutputEntry>,
-    },
+    Claim(ShareClaim),
+    /// About the standby of a share. The generation is zero if there is none yet.
+    Standby(Scope, StandbyMessage),
     /// A planned move: the owner asks, the standby answers. That the owner has
-    /// let go it says with its [`Message::ShareState`].
-    Move {
-        /// The share.
-        share: ShareId,
-        /// The epoch of the owner that is; of the one to be in a late refusal.
-        epoch: Epoch,
-        /// The generation whose twins are to be served.
-        generation: Generation,
-        /// How far it has come.
-        step: MoveStep,
-    },
-    /// From the owner: make a twin of this running flow, which must not be
-    /// served yet.
-    FlowRestore {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that is to hold the twin.
-        generation: Generation,
-        /// The flow as it stands, and its log.
-        restore: Box<Restore>,
-    },
-    /// From the owner: more of the log of a flow that is being restored.
-    FlowInput {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that is to hold the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-        /// Sequence number of the first byte.
-        seq: SeqNumber,
-        /// Whether the client has ended its side behind these bytes.
-        fin: bool,
-        /// The bytes.
-        input: Vec<u8>,
-    },
-    /// From the owner: the restored twin has all that the client was told, and
-    /// is to be served at a takeover.
-    FlowAdmit {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-    },
-    /// From the standby: it will be served.
-    FlowAdmitted {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-    },
-    /// One connection goes to another server while it runs.
-    Handoff {
-        /// The share that it is of, at its origin.
-        share: ShareId,
-        /// The epoch of the origin.
-        epoch: Epoch,
-        /// The connection, and which attempt.
-        id: HandoffId,
-        /// How far it has come.
-        step: HandoffStep,
-    },
-    /// From the owner: keep this snapshot of the state that the flow's server has of
-    /// it, in place of an older one. The client has acknowledged all that the server
-    /// had written then, or the rest of it comes along.
-    FlowSnapshot {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-        /// A part of the snapshot.
-        part: SnapshotPart,
-    },
-    /// From the standby: it has the whole of the last one of that flow; or, of one
-    /// that must not be gone back from: its twin has come there.
-    FlowSnapshotKept {
-        /// The share.
-        share: ShareId,
-        /// The owner's epoch.
-        epoch: Epoch,
-        /// The generation that holds the twin.
-        generation: Generation,
-        /// The flow.
-        flow: FlowId,
-        /// The number of the commit, if it is one.
-        commit: Option<u64>,
-    },
+    /// let go it says with its [`Message::Claim`]. The epoch is that of the owner that is;
+    /// in a late refusal, that of the one to be.
+    Move(Scope, MoveStep),
+    /// About one flow that has a twin, or had one.
+    Flow(Scope, FlowMessage),
+    /// From the owner, about all twins.
+    Twin(Scope, TwinMessage),
+    /// About a running flow that gets a twin.
+    Rejoin(Scope, RejoinMessage),
+    /// About the snapshots that a server makes of one flow.
+    Snapshot(Scope, SnapshotMessage),
+    /// About a connection that goes to another server by itself.
+    Handoff(HandoffMessage),
+    /// About a connection that was offered with a request.
+    Question(Question),
     /// From one director to another, to no other node.
     Director(DirectorWord),
-    /// What the sender's file says, to a peer with another one.
-    ConfigLines(Vec<ConfigLine>),
-    /// Between servers: a connection was offered over the link with a request, and no answer
-    /// came.
-    Question {
-        /// The connection.
-        flow: FlowId,
-        /// The number of the question, in the life of the connection.
-        number: u32,
-        /// What is asked, or answered.
-        word: QuestionWord,
-    },
-    /// Between servers: how what they send each other on the data network is proved.
-    Tags(TagWord),
-    /// Where the sender is on the data network: the MAC address of its service interface.
-    Place(MacAddr),
-}
-
-/// What servers say over the control link of a connection that one has offered to the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuestionWord {
-    /// From who has offered it: have you accepted? If not, never do.
-    Settle,
-    /// It has not, and never will under that number.
-    Never,
-    /// It has the connection, or had it.
-    Has,
-    /// It is accepting it this moment: to be asked again.
-    Later,
-}
-
-impl QuestionWord {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Settle, Self::Never, Self::Has, Self::Later];
-
-    pub(crate) const fn number(self) -> u8 {
-        match self {
-            Self::Settle => 1,
-            Self::Never => 2,
-            Self::Has => 3,
-            Self::Later => 4,
-        }
-    }
-
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
-        let at = reader.at();
-        let number = reader.u8("question: word")?;
-        let word = Self::ALL.into_iter().find(|word| word.number() == number);
-        word.ok_or_else(|| ParseError {
-            what: "question: word",
-            at,
-            got: number.into(),
-        })
-    }
-}
-
-/// A step of a planned move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MoveStep {
-    /// From the owner: be ready to own the share.
-    Prepare,
-    /// From the standby: it is, and will own under this epoch.
-    Ready {
-        /// Above the owner's.
-        successor: Epoch,
-    },
-    /// From the standby: it will not.
-    Refused {
-        /// Why.
-        reason: MoveRefusal,
-    },
-}
-
-impl MoveStep {
-    pub(crate) const PREPARE: u8 = 1;
-    pub(crate) const READY: u8 = 2;
-    pub(crate) const REFUSED: u8 = 3;
 }
 
 impl Message {
     /// The kind's number on the wire.
     pub const fn kind(&self) -> u8 {
         match self {
-            Self::Hello(_) => kind::HELLO,
-            Self::ShareState(_) => kind::SHARE_STATE,
-            Self::StandbyReady { .. } => kind::STANDBY_READY,
-            Self::StandbyLeft { .. } => kind::STANDBY_LEFT,
-            Self::FlowDemote { .. } => kind::FLOW_DEMOTE,
-            Self::FlowDemoted { .. } => kind::FLOW_DEMOTED,
-            Self::TwinClosed { .. } => kind::TWIN_CLOSED,
-            Self::Digest { .. } => kind::DIGEST,
-            Self::Goodbye { .. } => kind::GOODBYE,
-            Self::ServerLost { .. } => kind::SERVER_LOST,
-            Self::Output { .. } => kind::OUTPUT,
-            Self::Move { .. } => kind::MOVE,
-            Self::FlowRestore { .. } => kind::FLOW_RESTORE,
-            Self::FlowInput { .. } => kind::FLOW_INPUT,
-            Self::FlowAdmit { .. } => kind::FLOW_ADMIT,
-            Self::FlowAdmitted { .. } => kind::FLOW_ADMITTED,
-            Self::Handoff { .. } => kind::HANDOFF,
-            Self::FlowSnapshot { .. } => kind::FLOW_SNAPSHOT,
-            Self::FlowSnapshotKept { .. } => kind::FLOW_SNAPSHOT_KEPT,
+            Self::Peer(message) => message.kind(),
+            Self::Network(message) => message.kind(),
+            Self::Claim(_) => kind::SHARE_STATE,
+            Self::Standby(_, message) => message.kind(),
+            Self::Move(..) => kind::MOVE,
+            Self::Flow(_, message) => message.kind(),
+            Self::Twin(_, message) => message.kind(),
+            Self::Rejoin(_, message) => message.kind(),
+            Self::Snapshot(_, message) => message.kind(),
+            Self::Handoff(_) => kind::HANDOFF,
+            Self::Question(_) => kind::QUESTION,
             Self::Director(_) => kind::DIRECTOR,
-            Self::ConfigLines(_) => kind::CONFIG_LINES,
-            Self::Question { .. } => kind::QUESTION,
-            Self::Tags(_) => kind::TAGS,
-            Self::Place(_) => kind::PLACE,
         }
     }
 
     /// The kind's name, for logs and counters.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Hello(_) => "hello",
-            Self::ShareState(_) => "share_state",
-            Self::StandbyReady { .. } => "standby_ready",
-            Self::StandbyLeft { .. } => "standby_left",
-            Self::FlowDemote { .. } => "flow_demote",
-            Self::FlowDemoted { .. } => "flow_demoted",
-            Self::TwinClosed { .. } => "twin_closed",
-            Self::Digest { .. } => "digest",
-            Self::Goodbye { .. } => "goodbye",
-            Self::ServerLost { .. } => "server_lost",
-            Self::Output { .. } => "output",
-            Self::Move { .. } => "move",
-            Self::FlowRestore { .. } => "flow_restore",
-            Self::FlowInput { .. } => "flow_input",
-            Self::FlowAdmit { .. } => "flow_admit",
-            Self::FlowAdmitted { .. } => "flow_admitted",
-            Self::Handoff { .. } => "handoff",
-            Self::FlowSnapshot { .. } => "flow_snapshot",
-            Self::FlowSnapshotKept { .. } => "flow_snapshot_kept",
-            Self::Director(_) => "director",
-            Self::ConfigLines(_) => "config_lines",
-            Self::Question { .. } => "question",
-            Self::Tags(_) => "tags",
-            Self::Place(_) => "place",
-        }
+        kind::name(self.kind())
     }
 
     /// The share spoken of.
     pub const fn share(&self) -> Option<ShareId> {
         match self {
-            Self::Hello(_)
-            | Self::Goodbye { .. }
-            | Self::Director(_)
-            | Self::ConfigLines(_)
-            | Self::Tags(_)
-            | Self::Place(_)
-            | Self::Question { .. } => None,
-            Self::ShareState(claim) => Some(claim.share),
-            Self::StandbyReady { share, .. }
-            | Self::StandbyLeft { share, .. }
-            | Self::FlowDemote { share, .. }
-            | Self::FlowDemoted { share, .. }
-            | Self::TwinClosed { share, .. }
-            | Self::Digest { share, .. }
-            | Self::ServerLost { share, .. }
-            | Self::Output { share, .. }
-            | Self::Move { share, .. }
-            | Self::FlowRestore { share, .. }
-            | Self::FlowInput { share, .. }
-            | Self::FlowAdmit { share, .. }
-            | Self::FlowAdmitted { share, .. }
-            | Self::Handoff { share, .. }
-            | Self::FlowSnapshot { share, .. }
-            | Self::FlowSnapshotKept { share, .. } => Some(*share),
+            Self::Claim(claim) => Some(claim.share),
+            Self::Handoff(message) => Some(message.share),
+            Self::Standby(scope, _)
+            | Self::Move(scope, _)
+            | Self::Flow(scope, _)
+            | Self::Twin(scope, _)
+            | Self::Rejoin(scope, _)
+            | Self::Snapshot(scope, _) => Some(scope.share),
+            Self::Peer(_) | Self::Network(_) | Self::Question(_) | Self::Director(_) => None,
         }
     }
 
     /// The same, to be replaced: peers of version 1 have other numbers.
     pub const fn share_mut(&mut self) -> Option<&mut ShareId> {
         match self {
-            Self::Hello(_)
-            | Self::Goodbye { .. }
-            | Self::Director(_)
-            | Self::ConfigLines(_)
-            | Self::Tags(_)
-            | Self::Place(_)
-            | Self::Question { .. } => None,
-            Self::ShareState(claim) => Some(&mut claim.share),
-            Self::StandbyReady { share, .. }
-            | Self::StandbyLeft { share, .. }
-            | Self::FlowDemote { share, .. }
-            | Self::FlowDemoted { share, .. }
-            | Self::TwinClosed { share, .. }
-            | Self::Digest { share, .. }
-            | Self::ServerLost { share, .. }
-            | Self::Output { share, .. }
-            | Self::Move { share, .. }
-            | Self::FlowRestore { share, .. }
-            | Self::FlowInput { share, .. }
-            | Self::FlowAdmit { share, .. }
-            | Self::FlowAdmitted { share, .. }
-            | Self::Handoff { share, .. }
-            | Self::FlowSnapshot { share, .. }
-            | Self::FlowSnapshotKept { share, .. } => Some(share),
+            Self::Claim(claim) => Some(&mut claim.share),
+            Self::Handoff(message) => Some(&mut message.share),
+            Self::Standby(scope, _)
+            | Self::Move(scope, _)
+            | Self::Flow(scope, _)
+            | Self::Twin(scope, _)
+            | Self::Rejoin(scope, _)
+            | Self::Snapshot(scope, _) => Some(&mut scope.share),
+            Self::Peer(_) | Self::Network(_) | Self::Question(_) | Self::Director(_) => None,
         }
     }
 
     /// The epoch in the header: of the share spoken of, zero if of none.
     pub const fn epoch(&self) -> Epoch {
         match self {
-            Self::Hello(_)
-            | Self::Goodbye { .. }
-            | Self::Director(_)
-            | Self::ConfigLines(_)
-            | Self::Tags(_)
-            | Self::Place(_)
-            | Self::Question { .. } => Epoch::NONE,
-            Self::ShareState(claim) => claim.epoch,
-            Self::StandbyReady { epoch, .. }
-            | Self::StandbyLeft { epoch, .. }
-            | Self::FlowDemote { epoch, .. }
-            | Self::FlowDemoted { epoch, .. }
-            | Self::TwinClosed { epoch, .. }
-            | Self::Digest { epoch, .. }
-            | Self::ServerLost { epoch, .. }
-            | Self::Output { epoch, .. }
-            | Self::Move { epoch, .. }
-            | Self::FlowRestore { epoch, .. }
-            | Self::FlowInput { epoch, .. }
-            | Self::FlowAdmit { epoch, .. }
-            | Self::FlowAdmitted { epoch, .. }
-            | Self::Handoff { epoch, .. }
-            | Self::FlowSnapshot { epoch, .. }
-            | Self::FlowSnapshotKept { epoch, .. } => *epoch,
+            Self::Claim(claim) => claim.epoch,
+            Self::Handoff(message) => message.epoch,
+            Self::Standby(scope, _)
+            | Self::Move(scope, _)
+            | Self::Flow(scope, _)
+            | Self::Twin(scope, _)
+            | Self::Rejoin(scope, _)
+            | Self::Snapshot(scope, _) => scope.epoch,
+            Self::Peer(_) | Self::Network(_) | Self::Question(_) | Self::Director(_) => Epoch::NONE,
         }
     }
 }

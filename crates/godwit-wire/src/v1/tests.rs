@@ -4,13 +4,18 @@
 //! test that fails here means that agents of two releases would misunderstand
 //! each other. Do not edit the file; make a new version.
 
+use std::boxed::Box;
 use std::fmt::Write as _;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
 use super::*;
-use crate::{Decoder, FlowEpoch, FlowKey, FlowRecord, MAX_INPUT_LEN, MacAddr, Negotiated, Role};
+use crate::{
+    Decoder, FlowEpoch, FlowId, FlowKey, FlowRecord, GoodbyeReason, HandoffId, LeaveReason,
+    MAX_INPUT_LEN, MacAddr, MoveRefusal, Negotiated, NodeName, Restore, Role, SeqNumber,
+    UnprotectedReason,
+};
 
 mod steps;
 
@@ -26,19 +31,21 @@ fn flow() -> FlowId {
     }
 }
 
-const fn planned_move(share: ShareId, epoch: Epoch, generation: Generation) -> Message {
-    Message::Move {
-        share,
-        epoch,
-        generation,
-        step: MoveStep::Ready {
+const fn planned_move(scope: Scope) -> Message {
+    Message::Move(
+        scope,
+        MoveStep::Ready {
             successor: Epoch::new(0x6553_1000, 4),
         },
-    }
+    )
 }
 
-fn stay() -> (ShareId, Epoch, Generation) {
-    (ShareId(5), Epoch::new(0x6553_1000, 3), Generation(7))
+fn scope() -> Scope {
+    Scope {
+        share: ShareId(5),
+        epoch: Epoch::new(0x6553_1000, 3),
+        generation: Generation(7),
+    }
 }
 
 fn one_of_each() -> Vec<Message> {
@@ -47,12 +54,14 @@ fn one_of_each() -> Vec<Message> {
     all.push(handoff());
     all.extend(about_snapshots());
     all.extend(between_directors());
-    all.push(Message::ConfigLines(vec![ConfigLine::new(
-        "detect", "lease", "3s",
-    )]));
+    all.push(Message::Peer(PeerMessage::ConfigLines(vec![
+        ConfigLine::new("detect", "lease", "3s"),
+    ])));
     all.extend(about_questions());
     all.extend(about_tags());
-    all.push(Message::Place(MacAddr([2, 0, 0, 0, 0, 1])));
+    all.push(Message::Network(NetworkMessage::Place(MacAddr([
+        2, 0, 0, 0, 0, 1,
+    ]))));
     all
 }
 
@@ -119,57 +128,57 @@ fn words_between_directors_are_bounded() {
 }
 
 fn about_snapshots() -> [Message; 4] {
-    let (share, epoch, generation) = stay();
+    let scope = scope();
     [
-        Message::FlowSnapshot {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            part: SnapshotPart {
+        Message::Snapshot(
+            scope,
+            SnapshotMessage::Keep {
+                flow: flow(),
+                part: SnapshotPart {
+                    commit: None,
+                    read: 0x10,
+                    written: 0x1_0000_0020,
+                    length: 3,
+                    part: b"hi".to_vec(),
+                },
+            },
+        ),
+        Message::Snapshot(
+            scope,
+            SnapshotMessage::Kept {
+                flow: flow(),
                 commit: None,
-                read: 0x10,
-                written: 0x1_0000_0020,
-                length: 3,
-                part: b"hi".to_vec(),
             },
-        },
-        Message::FlowSnapshotKept {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            commit: None,
-        },
-        Message::FlowSnapshot {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            part: SnapshotPart {
-                commit: Some(Commit {
-                    number: 0x51,
-                    output: 2,
-                }),
-                read: 0x10,
-                written: 0x1_0000_0020,
-                length: 3,
-                part: b"stand".to_vec(),
+        ),
+        Message::Snapshot(
+            scope,
+            SnapshotMessage::Keep {
+                flow: flow(),
+                part: SnapshotPart {
+                    commit: Some(Commit {
+                        number: 0x51,
+                        output: 2,
+                    }),
+                    read: 0x10,
+                    written: 0x1_0000_0020,
+                    length: 3,
+                    part: b"stand".to_vec(),
+                },
             },
-        },
-        Message::FlowSnapshotKept {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            commit: Some(0x51),
-        },
+        ),
+        Message::Snapshot(
+            scope,
+            SnapshotMessage::Kept {
+                flow: flow(),
+                commit: Some(0x51),
+            },
+        ),
     ]
 }
 
 fn handoff() -> Message {
-    let (share, epoch, _) = stay();
-    Message::Handoff {
+    let Scope { share, epoch, .. } = scope();
+    Message::Handoff(HandoffMessage {
         share,
         epoch,
         id: HandoffId {
@@ -180,54 +189,40 @@ fn handoff() -> Message {
             last: true,
             part: b"!".to_vec(),
         },
-    }
+    })
 }
 
 fn about_restoring() -> [Message; 4] {
-    let (share, epoch, generation) = stay();
+    let scope = scope();
+    let epoch = scope.epoch;
     [
-        Message::FlowRestore {
-            share,
-            epoch,
-            generation,
-            restore: Box::new(restore(epoch)),
-        },
-        Message::FlowInput {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            seq: SeqNumber(0x0102_0307),
-            fin: true,
-            input: b"!".to_vec(),
-        },
-        Message::FlowAdmit {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-        },
-        Message::FlowAdmitted {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-        },
+        Message::Rejoin(scope, RejoinMessage::Restore(Box::new(restore(epoch)))),
+        Message::Rejoin(
+            scope,
+            RejoinMessage::Input {
+                flow: flow(),
+                seq: SeqNumber(0x0102_0307),
+                fin: true,
+                input: b"!".to_vec(),
+            },
+        ),
+        Message::Rejoin(scope, RejoinMessage::Admit { flow: flow() }),
+        Message::Rejoin(scope, RejoinMessage::Admitted { flow: flow() }),
     ]
 }
 
 fn about_questions() -> [Message; 2] {
     [
-        Message::Question {
+        Message::Question(Question {
             flow: flow(),
             number: 0x0102,
             word: QuestionWord::Settle,
-        },
-        Message::Question {
+        }),
+        Message::Question(Question {
             flow: flow(),
             number: 0x0103,
             word: QuestionWord::Later,
-        },
+        }),
     ]
 }
 
@@ -237,89 +232,73 @@ fn about_tags() -> [Message; 2] {
         *byte = 0x11 * value;
     }
     [
-        Message::Tags(TagWord::Key(key)),
-        Message::Tags(TagWord::Used),
+        Message::Network(NetworkMessage::Tags(TagWord::Key(key))),
+        Message::Network(NetworkMessage::Tags(TagWord::Used)),
     ]
 }
 
 fn older_ones() -> Vec<Message> {
-    let (share, epoch, generation) = stay();
+    let scope = scope();
+    let Scope { share, epoch, .. } = scope;
     vec![
-        Message::Hello(Hello {
+        Message::Peer(PeerMessage::Hello(Hello {
             name: NodeName::new("a").unwrap(),
             incarnation: 0x6553_1000_8000_0000,
             min_version: 1,
             max_version: 1,
             heartbeat_key: [0x11; 32],
             config_digest: [0x22; 32],
-        }),
-        Message::ShareState(ShareClaim {
+        })),
+        Message::Claim(ShareClaim {
             share,
             role: Role::Shadow,
             epoch,
         }),
-        Message::StandbyReady {
-            share,
-            epoch,
-            generation,
-        },
-        Message::StandbyLeft {
-            share,
-            epoch,
-            generation,
-            reason: LeaveReason::DemoteUnconfirmed,
-        },
-        Message::FlowDemote {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            reason: UnprotectedReason::Lagging,
-        },
-        Message::FlowDemoted {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-        },
-        Message::TwinClosed {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            reason: UnprotectedReason::TwinClosed,
-        },
-        Message::Digest {
-            share,
-            epoch,
-            generation,
-            entries: vec![DigestEntry {
+        Message::Standby(scope, StandbyMessage::Ready),
+        Message::Standby(
+            scope,
+            StandbyMessage::Left {
+                reason: LeaveReason::DemoteUnconfirmed,
+            },
+        ),
+        Message::Flow(
+            scope,
+            FlowMessage::Demote {
+                flow: flow(),
+                reason: UnprotectedReason::Lagging,
+            },
+        ),
+        Message::Flow(scope, FlowMessage::Demoted { flow: flow() }),
+        Message::Flow(
+            scope,
+            FlowMessage::TwinClosed {
+                flow: flow(),
+                reason: UnprotectedReason::TwinClosed,
+            },
+        ),
+        Message::Twin(
+            scope,
+            TwinMessage::Digest(vec![DigestEntry {
                 flow: flow(),
                 snd_una: SeqNumber(0x10),
                 snd_nxt: SeqNumber(0x20),
                 rcv_nxt: SeqNumber(0x30),
                 ended: true,
-            }],
-        },
-        Message::Goodbye {
+            }]),
+        ),
+        Message::Peer(PeerMessage::Goodbye {
             reason: GoodbyeReason::Detach,
-        },
-        Message::ServerLost {
-            share,
-            epoch,
-            generation,
-        },
-        output(share, epoch, generation),
-        planned_move(share, epoch, generation),
+        }),
+        Message::Standby(scope, StandbyMessage::ServerLost),
+        output(scope),
+        planned_move(scope),
     ]
 }
 
-fn output(share: ShareId, epoch: Epoch, generation: Generation) -> Message {
-    Message::Output {
-        share,
-        epoch,
-        generation,
-        entries: vec![
+fn output(scope: Scope) -> Message {
+    Message::Twin(
+        scope,
+        TwinMessage::Output(vec![
             OutputEntry {
                 flow: flow(),
                 said: Said::Length {
@@ -334,8 +313,8 @@ fn output(share: ShareId, epoch: Epoch, generation: Generation) -> Message {
                     sum: 0x30,
                 },
             },
-        ],
-    }
+        ]),
+    )
 }
 
 fn restore(epoch: Epoch) -> Restore {
@@ -428,7 +407,9 @@ fn nobody_is_at_no_mac_address_or_at_many() {
         MacAddr([0xff; 6]),
     ] {
         let mut bytes = Vec::new();
-        Message::Place(mac).emit(&mut bytes).unwrap();
+        Message::Network(NetworkMessage::Place(mac))
+            .emit(&mut bytes)
+            .unwrap();
         let mut decoder = Decoder::new();
         decoder.push(&bytes);
         let error = decoder.next_message().expect_err("nobody is there");
@@ -439,7 +420,7 @@ fn nobody_is_at_no_mac_address_or_at_many() {
 #[test]
 fn a_key_is_not_printed() {
     let printed = std::format!("{:?}", about_tags());
-    assert_eq!(printed, "[Tags(Key), Tags(Used)]");
+    assert_eq!(printed, "[Network(Tags(Key)), Network(Tags(Used))]");
 }
 
 /// Neither the bytes nor more of them than the whole has.
@@ -449,20 +430,19 @@ fn a_snapshot_is_bounded_and_not_printed() {
     let printed = std::format!("{message:?}");
     assert!(printed.contains("2 of 3 bytes"), "{printed}");
     assert!(!printed.contains("104"), "{printed}");
-    let Message::FlowSnapshot { mut part, .. } = message.clone() else {
+    let Message::Snapshot(scope, SnapshotMessage::Keep { mut part, .. }) = message.clone() else {
         unreachable!("it is the first");
     };
     for (length, what) in [(1, "snapshot: part"), (u32::MAX, "snapshot: length")] {
         part.length = length;
-        let (share, epoch, generation) = stay();
         let mut bytes = Vec::new();
-        let message = Message::FlowSnapshot {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            part: part.clone(),
-        };
+        let message = Message::Snapshot(
+            scope,
+            SnapshotMessage::Keep {
+                flow: flow(),
+                part: part.clone(),
+            },
+        );
         message.emit(&mut bytes).unwrap();
         let mut decoder = Decoder::new();
         decoder.push(&bytes);
@@ -475,12 +455,14 @@ fn a_clients_input_is_bounded_and_not_printed() {
     let mut long = restore(Epoch::new(1, 1));
     assert!(!std::format!("{long:?}").contains("104"), "{long:?}");
     long.input = vec![0; MAX_INPUT_LEN + 1];
-    let message = Message::FlowRestore {
-        share: ShareId(1),
-        epoch: Epoch::new(1, 1),
-        generation: Generation(1),
-        restore: Box::new(long),
-    };
+    let message = Message::Rejoin(
+        Scope {
+            share: ShareId(1),
+            epoch: Epoch::new(1, 1),
+            generation: Generation(1),
+        },
+        RejoinMessage::Restore(Box::new(long)),
+    );
     assert!(message.emit(&mut Vec::new()).is_err());
 }
 
@@ -519,7 +501,7 @@ fn a_hello_with_crossed_versions_is_refused() {
 #[test]
 fn the_output_of_a_commit_is_bounded() {
     let [.., message, _] = about_snapshots();
-    let Message::FlowSnapshot { part, .. } = message else {
+    let Message::Snapshot(_, SnapshotMessage::Keep { part, .. }) = message else {
         unreachable!("it is the last but one");
     };
     let commits = [
@@ -527,19 +509,19 @@ fn the_output_of_a_commit_is_bounded() {
         (crate::app::MAX_OUTPUT + 1, 3, "snapshot: output"),
     ];
     for (output, length, what) in commits {
-        let (share, epoch, generation) = stay();
+        let scope = scope();
         let commit = Some(Commit { number: 1, output });
-        let message = Message::FlowSnapshot {
-            share,
-            epoch,
-            generation,
-            flow: flow(),
-            part: SnapshotPart {
-                commit,
-                length,
-                ..part.clone()
+        let message = Message::Snapshot(
+            scope,
+            SnapshotMessage::Keep {
+                flow: flow(),
+                part: SnapshotPart {
+                    commit,
+                    length,
+                    ..part.clone()
+                },
             },
-        };
+        );
         let mut bytes = Vec::new();
         message.emit(&mut bytes).unwrap();
         let mut decoder = Decoder::new();

@@ -10,8 +10,8 @@ use std::time::Duration;
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{
-    Epoch, FlowId, FlowKey, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, SeqNumber,
-    ShareId,
+    Epoch, FlowId, FlowKey, HandoffId, HandoffMessage, HandoffStep, MAX_INPUT_LEN, MacAddr,
+    Message, SeqNumber, ShareId,
 };
 
 use super::Kit;
@@ -319,12 +319,12 @@ impl Worker {
     }
 
     pub(super) fn say(&mut self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
-        let message = Message::Handoff {
+        let message = Message::Handoff(HandoffMessage {
             share: self.terms.within.get(&share).copied().unwrap_or(share),
             epoch: Epoch::NONE,
             id,
             step,
-        };
+        });
         self.speech.words.message(to, message);
     }
 

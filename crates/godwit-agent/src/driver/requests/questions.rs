@@ -7,7 +7,7 @@
 use godwit_bpf::{KeptQuestion, Settlement, Unanswered};
 use godwit_core::PeerId;
 use godwit_core::question::{Route, Settling, settle};
-use godwit_wire::{FlowId, Message, QuestionWord};
+use godwit_wire::{FlowId, Message, Question, QuestionWord};
 
 use super::super::ground::Ground;
 use super::placing::Placing;
@@ -45,11 +45,11 @@ impl Questions {
             return;
         };
         self.note(peer, question);
-        let message = Message::Question {
+        let message = Message::Question(Question {
             flow: question.flow,
             number: question.number,
             word: QuestionWord::Settle,
-        };
+        });
         // The data path reminds us while it is open.
         if let Err(error) = ground.peers.send(peer, message) {
             tracing::debug!(%error, flow = %question.flow.key, "a question can't be settled yet");
@@ -124,7 +124,7 @@ fn rule_out(ground: &Ground, peer: PeerId, flow: FlowId, number: u32) {
             return;
         }
     };
-    let answer = Message::Question { flow, number, word };
+    let answer = Message::Question(Question { flow, number, word });
     if let Err(error) = ground.peers.send(peer, answer) {
         tracing::debug!(%error, flow = %flow.key, "a question is not answered");
     }

@@ -1,7 +1,7 @@
 //! What peers say of keys ([`crate::tagging`]), and what they hear of it.
 
 use godwit_core::PeerId;
-use godwit_wire::{Hello, MacAddr, Message, TagWord};
+use godwit_wire::{Hello, MacAddr, Message, NetworkMessage, TagWord};
 
 use super::super::ground::Ground;
 use crate::tagging::Tagging;
@@ -27,7 +27,9 @@ pub(super) fn find_tagged(ground: &Ground, tagging: &mut Tagging, peer: PeerId, 
 
 fn tell_tags(ground: &Ground, peer: PeerId, word: Option<TagWord>) {
     if let Some(word) = word
-        && let Err(error) = ground.peers.send(peer, Message::Tags(word))
+        && let Err(error) = ground
+            .peers
+            .send(peer, Message::Network(NetworkMessage::Tags(word)))
     {
         tracing::debug!(%error, "a peer hears nothing of its key; the next link tells it");
     }

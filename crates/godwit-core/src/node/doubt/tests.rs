@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    Epoch, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION, Message, Refusal,
-    Role, ShareClaim, Standing,
+    Epoch, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION, Message,
+    PeerMessage, Refusal, Role, ShareClaim, Standing,
 };
 
 use super::*;
@@ -100,7 +100,7 @@ impl Voter {
         };
         self.node.handle_link(peer, Link::Up, ms(0));
         self.node
-            .handle_message(peer, &Message::Hello(hello), ms(0));
+            .handle_message(peer, &Message::Peer(PeerMessage::Hello(hello)), ms(0));
     }
 
     /// What it answers.
@@ -410,7 +410,7 @@ fn an_owner_of_far_ahead_is_not_followed() {
     };
     node.handle_heartbeat(A, &beat, ms(1));
     assert!(node.share_claims().all(|own| own.epoch < far));
-    assert!(!node.considers_message(A, &Message::ShareState(claim), ms(2)));
+    assert!(!node.considers_message(A, &Message::Claim(claim), ms(2)));
 }
 
 /// A director has no part in a share, and sends clients to whoever may own it.

@@ -1,6 +1,8 @@
 //! Node `b` has shares 0 and 1, whose primary is `a`, before `a` has them.
 
-use godwit_wire::{Epoch, Generation, Message, NodeName, Role, ShareClaim};
+use godwit_wire::{
+    Epoch, Generation, Message, NodeName, PeerMessage, Role, Scope, ShareClaim, StandbyMessage,
+};
 
 use super::super::tests::{PEER, actions, config, hello, ms};
 use super::*;
@@ -50,18 +52,23 @@ fn begins(config: &NodeConfig, has: &[ShareId]) -> (Node, Vec<ShareId>) {
 fn join(node: &mut Node, share: ShareId, at: u64) -> Vec<ShareId> {
     let mut status = node.share_status();
     let epoch = status.find(|it| it.id == share).expect("configured").epoch;
-    let ready = |generation| Message::StandbyReady {
-        share,
-        epoch,
-        generation,
+    let ready = |generation| {
+        Message::Standby(
+            Scope {
+                share,
+                epoch,
+                generation,
+            },
+            StandbyMessage::Ready,
+        )
     };
     drop(status);
     node.handle_message(PEER, &ready(Generation::NONE), ms(at));
     let offered = actions(node).into_iter().find_map(|action| {
         if let Action::Peer(_, PeerAction::Send(message)) = action
-            && let Message::StandbyReady { generation, .. } = message
+            && let Message::Standby(scope, StandbyMessage::Ready) = message
         {
-            return Some(generation);
+            return Some(scope.generation);
         }
         None
     });
@@ -83,7 +90,7 @@ fn asked(node: &mut Node) -> Vec<ShareId> {
 
 fn link(node: &mut Node, at: u64) {
     node.handle_link(PEER, Link::Up, ms(at));
-    node.handle_message(PEER, &Message::Hello(hello()), ms(at));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello())), ms(at));
     beat(node, at, &BOTH);
     actions(node);
 }
@@ -103,13 +110,13 @@ fn what_the_primary_names_does_not_begin_for_want_of_it() {
 fn what_the_primary_names_over_its_link_counts() {
     let mut node = Node::new(&config(), ms(0));
     node.handle_link(PEER, Link::Up, ms(1));
-    node.handle_message(PEER, &Message::Hello(hello()), ms(1));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello())), ms(1));
     let claim = ShareClaim {
         share: ShareId(1),
         role: Role::None,
         epoch: Epoch::NONE,
     };
-    node.handle_message(PEER, &Message::ShareState(claim), ms(1));
+    node.handle_message(PEER, &Message::Claim(claim), ms(1));
     for at in 1..400 {
         beat(&mut node, 10 * at, &[]);
     }

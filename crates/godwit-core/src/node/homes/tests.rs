@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use godwit_wire::{
     Epoch, Generation, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, Role, ShareClaim, ShareId, Standing,
+    Message, NodeName, PeerMessage, Role, ShareClaim, ShareId, Standing,
 };
 
 use super::*;
@@ -124,7 +124,8 @@ impl Talk {
         };
         self.node.handle_link(peer, Link::Down, now);
         self.node.handle_link(peer, Link::Up, now);
-        self.node.handle_message(peer, &Message::Hello(hello), now);
+        self.node
+            .handle_message(peer, &Message::Peer(PeerMessage::Hello(hello)), now);
     }
 
     fn say(&mut self, peer: PeerId, life: u64, message: LeaseMessage, now: MonoTime) {

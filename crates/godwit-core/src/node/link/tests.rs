@@ -13,14 +13,14 @@ fn who_is_not_in_the_next_file_is_told_before_the_goodbye() {
             max_version: version,
             ..hello()
         };
-        node.handle_message(PEER, &Message::Hello(hello), ms(2));
+        node.handle_message(PEER, &Message::Peer(PeerMessage::Hello(hello)), ms(2));
         actions(&mut node);
         node
     };
     let told = |version, stays| {
         let mut node = greeted(version);
         node.take_leave(&[], |_| stays);
-        let message = Message::ConfigLines(Vec::new());
+        let message = Message::Peer(PeerMessage::ConfigLines(Vec::new()));
         actions(&mut node).contains(&Action::Peer(PEER, PeerAction::Send(message)))
     };
     assert!(told(2, false));
@@ -28,9 +28,13 @@ fn who_is_not_in_the_next_file_is_told_before_the_goodbye() {
     assert!(!told(1, false), "it would not understand");
     // The other side of that.
     let mut node = greeted(2);
-    node.handle_message(PEER, &Message::ConfigLines(Vec::new()), ms(3));
+    node.handle_message(
+        PEER,
+        &Message::Peer(PeerMessage::ConfigLines(Vec::new())),
+        ms(3),
+    );
     let reason = GoodbyeReason::Restart;
-    node.handle_message(PEER, &Message::Goodbye { reason }, ms(3));
+    node.handle_message(PEER, &Message::Peer(PeerMessage::Goodbye { reason }), ms(3));
     node.handle_link(PEER, Link::Down, ms(4));
     let status = node.peer_status().next().expect("there is one");
     let [difference] = &status.differences[..] else {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use godwit_wire::{
     Epoch, GoodbyeReason, Heartbeat, Hello, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, ShareId,
+    Message, NodeName, PeerMessage, ShareId,
 };
 use ring::hmac;
 use rustls::crypto::ring::default_provider;
@@ -158,17 +158,17 @@ fn say(
 
 /// A greeting, and then what only a server with a part in the service may say.
 fn words(name: NodeName) -> Result<Vec<u8>> {
-    let hello = Message::Hello(Hello {
+    let hello = Message::Peer(PeerMessage::Hello(Hello {
         name,
         incarnation: u64::MAX,
         min_version: MIN_VERSION,
         max_version: MAX_VERSION,
         heartbeat_key: SECRET,
         config_digest: [0; 32],
-    });
+    }));
     let goodbye = GoodbyeReason::ALL
         .iter()
-        .map(|&reason| Message::Goodbye { reason });
+        .map(|&reason| Message::Peer(PeerMessage::Goodbye { reason }));
     let mut bytes = Vec::new();
     for message in std::iter::once(hello).chain(goodbye) {
         message.emit(&mut bytes)?;

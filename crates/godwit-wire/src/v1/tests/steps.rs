@@ -7,7 +7,7 @@ use crate::HandoffRefusal;
 const GOLDEN: &str = include_str!("../steps.txt");
 
 fn moves() -> [Message; 3] {
-    let (share, epoch, generation) = stay();
+    let scope = scope();
     [
         MoveStep::Prepare,
         MoveStep::Ready {
@@ -17,16 +17,11 @@ fn moves() -> [Message; 3] {
             reason: MoveRefusal::ALL[0],
         },
     ]
-    .map(|step| Message::Move {
-        share,
-        epoch,
-        generation,
-        step,
-    })
+    .map(|step| Message::Move(scope, step))
 }
 
 fn handoffs() -> [Message; 12] {
-    let (share, epoch, _) = stay();
+    let Scope { share, epoch, .. } = scope();
     let id = HandoffId {
         flow: flow(),
         epoch: FlowEpoch(2),
@@ -50,19 +45,23 @@ fn handoffs() -> [Message; 12] {
         HandoffStep::Refused { reason },
         HandoffStep::Over,
     ]
-    .map(|step| Message::Handoff {
-        share,
-        epoch,
-        id,
-        step,
+    .map(|step| {
+        Message::Handoff(HandoffMessage {
+            share,
+            epoch,
+            id,
+            step,
+        })
     })
 }
 
 fn questions() -> [Message; 4] {
-    QuestionWord::ALL.map(|word| Message::Question {
-        flow: flow(),
-        number: 0x0104,
-        word,
+    QuestionWord::ALL.map(|word| {
+        Message::Question(Question {
+            flow: flow(),
+            number: 0x0104,
+            word,
+        })
     })
 }
 
