@@ -337,6 +337,13 @@ const PLAIN: [&str; 11] = [
     "docs/requests.md",
 ];
 
+/// Documents whose sentences have at most [`LONGEST`] words. Their tables have many long ones.
+const BOUNDED: [&str; 3] = [
+    "bench/README.md",
+    "docs/adr/0014-a-released-lease-does-not-wait-for-queues.md",
+    "docs/configuration.md",
+];
+
 /// Most words of a sentence, with exceptions: so many in a hundred, of so many words.
 const SENTENCE: usize = 25;
 const EXCEPTIONS: usize = 5;
@@ -396,26 +403,38 @@ fn sentences(paragraph: &str) -> Vec<Vec<String>> {
     all
 }
 
+fn sentences_of(name: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join(name)).expect("it is there");
+    let all: Vec<_> = paragraphs(&text)
+        .iter()
+        .flat_map(|it| sentences(it))
+        .collect();
+    assert!(all.len() > 20, "{name}: {} sentences", all.len());
+    let longest = all.iter().max_by_key(|words| words.len());
+    let longest = longest.expect("there are sentences");
+    assert!(longest.len() <= LONGEST, "{name}: {longest:?}");
+    all
+}
+
+#[test]
+fn sentences_are_bounded() {
+    for name in BOUNDED {
+        sentences_of(name);
+    }
+}
+
 #[test]
 fn sentences_are_short() {
     for name in PLAIN {
-        let text = fs::read_to_string(root().join(name)).expect("it is there");
-        let all: Vec<_> = paragraphs(&text)
-            .iter()
-            .flat_map(|it| sentences(it))
-            .collect();
+        let all = sentences_of(name);
         let long = all.iter().filter(|words| words.len() > SENTENCE);
         let long: Vec<_> = long.map(|words| words.join(" ")).collect();
-        assert!(all.len() > 20, "{name}: {} sentences", all.len());
         assert!(
             long.len() * 100 <= all.len() * EXCEPTIONS,
             "{name}: {} of {} sentences have more than {SENTENCE} words: {long:#?}",
             long.len(),
             all.len()
         );
-        let longest = all.iter().max_by_key(|words| words.len());
-        let longest = longest.expect("there are sentences");
-        assert!(longest.len() <= LONGEST, "{name}: {longest:?}");
     }
 }
 
