@@ -32,7 +32,7 @@ const GONE: u32 = 3;
 
 /// What is known of where the connection is.
 fn entry(bench: &Bench, v6: bool) -> TransferEntry {
-    let entry = bench.datapath.transfers.get(flow_id(PORT, v6));
+    let entry = bench.datapath.requests.transfers.get(flow_id(PORT, v6));
     entry.expect("it can be read").expect("it is known")
 }
 

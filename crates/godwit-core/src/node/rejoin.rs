@@ -255,7 +255,7 @@ impl ShareSide {
     /// As the owner: what the standby that has the twin answers.
     pub(super) fn handle_rejoin_answer(&mut self, answer: &RejoinMessage) {
         match answer {
-            RejoinMessage::Admitted { flow } => self.rejoin.handle_admitted(*flow),
+            RejoinMessage::Admitted { flow } => self.flows.rejoin.handle_admitted(*flow),
             // Only an owner says it.
             RejoinMessage::Restore(_)
             | RejoinMessage::Input { .. }

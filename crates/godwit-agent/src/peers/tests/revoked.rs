@@ -79,9 +79,12 @@ async fn who_is_revoked_notices_it_without_a_list_of_its_own() {
         let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
         ours.greet().await;
         theirs.greet().await;
-        assert!(matches!(ours.next_message().await, Some(Message::Hello(_))));
+        assert!(matches!(
+            ours.next_message().await,
+            Some(Message::Peer(PeerMessage::Hello(_)))
+        ));
         let hello = theirs.next_message().await;
-        assert!(matches!(hello, Some(Message::Hello(_))));
+        assert!(matches!(hello, Some(Message::Peer(PeerMessage::Hello(_)))));
         pki::revoke(&authority, node(judged));
         let begun = Instant::now();
         let identity = &ours.sender.shared.identity;
