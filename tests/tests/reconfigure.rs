@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use godwit_lab::LabOptions;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Service};
 use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions};
 use godwit_tests::change::{How, change, reload};
 use godwit_tests::stage::{
     PORT, assert_no_live_reset, assert_one_voice, assert_unnoticed, flow, in_sync, servers,
@@ -54,7 +54,7 @@ fn without_the_last(text: &str) -> String {
     text[..last].to_owned()
 }
 
-fn echoes(lab: &godwit_lab::Lab) -> [Traffic; 2] {
+fn echoes(lab: &Lab) -> [Traffic; 2] {
     [service_v4(), service_v6()].map(|to| Traffic::start(lab, to, Load::Echo))
 }
 
@@ -63,7 +63,7 @@ fn name_of(cluster: &Cluster<'_>, host: Host, echo: &Traffic) -> Option<String> 
     flow(cluster, host, echo.local()).map(|flow| flow.service)
 }
 
-fn has_address(lab: &godwit_lab::Lab, host: Host, address: IpAddr) -> bool {
+fn has_address(lab: &Lab, host: Host, address: IpAddr) -> bool {
     let mut command = Command::new("ip");
     command.args(["addr", "show"]);
     let shown = lab.node(host).run(command, DEADLINE).expect("ip runs");
@@ -518,6 +518,41 @@ fn with_another_name(text: &str) -> String {
     text.replace("\"node.", "\"aa/node.")
 }
 
+/// Writes files in which node a is called aa, and makes its certificate; where they are.
+fn give_another_name(cluster: &Cluster<'_>, lab: &Lab) -> [String; 3] {
+    let folder = |host| lab.node(host).folder().expect("it has one").to_owned();
+    let out = folder(Host::A).join("aa").display().to_string();
+    let authority = lab.folder().join("pki").display().to_string();
+    let args = ["--dir", &authority, "--name", "aa", "--out", &out];
+    let issued = cluster.godwit(Host::A, &[&["pki", "issue"], &args[..]].concat());
+    let issued = issued.expect("it runs");
+    assert!(issued.status.success(), "{issued:?}");
+    [Host::A, Host::B, Host::Witness].map(|host| {
+        let path = cluster.config_file(host).expect("it was written");
+        let text = fs::read_to_string(&path).expect("it can be read");
+        let text = if host == Host::A {
+            with_another_name(&text)
+        } else {
+            text.replace("\"a\"", "\"aa\"")
+        };
+        fs::write(&path, text).expect("it can be written");
+        path.to_str().expect("it is ASCII").to_owned()
+    })
+}
+
+/// That node does not take a file without the owner, and says so before.
+fn refuses_without_owner(cluster: &Cluster<'_>, host: Host, file: &str) {
+    let check = &["check", file][..];
+    let reload = &["reload", "--config", file][..];
+    for (args, is_well) in [(check, true), (reload, false)] {
+        let output = cluster.godwit(host, args).expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        assert_eq!(output.status.success(), is_well, "{said}");
+        let sentence = "a owns it, and this file has no server a";
+        assert!(said.contains(sentence), "{host}: {said}");
+    }
+}
+
 /// Nodes know each other by name. Nobody takes a file without the owner while it has
 /// connections, nor does it start under another name: a standby goes on with them, or it is
 /// drained before.
@@ -530,64 +565,24 @@ fn an_owner_keeps_its_name_until_its_connections_are_elsewhere() {
     let mut cluster = in_sync(&lab, ClusterOptions::default());
     let echo = Traffic::start(&lab, service_v4(), Load::Echo);
     wait_protected(&cluster, Host::A, echo.local());
-    let files = [Host::A, Host::B, Host::Witness].map(|host| {
-        let path = cluster.config_file(host).expect("it was written");
-        let text = fs::read_to_string(&path).expect("it can be read");
-        let text = match host {
-            Host::A => with_another_name(&text),
-            _ => text.replace("\"a\"", "\"aa\""),
-        };
-        fs::write(&path, text).expect("it can be written");
-        path.to_str().expect("it is ASCII").to_owned()
-    });
-    let out = lab.node(Host::A).folder().expect("it has one").join("aa");
-    let (authority, out) = (lab.folder().join("pki"), out.display().to_string());
-    let authority = authority.to_str().expect("it is ASCII");
-    let issue = [
-        "pki", "issue", "--dir", authority, "--name", "aa", "--out", &out,
-    ];
-    let issued = cluster.godwit(Host::A, &issue).expect("it runs");
-    assert!(issued.status.success(), "{issued:?}");
-
-    let (checked, is_valid) = say(&cluster, &["check", &files[0]]);
-    for wanted in [
-        "name from a to aa",
-        "owns it with 1 connections",
-        "drain at a",
-    ] {
+    let [own, standby, third] = give_another_name(&cluster, &lab);
+    let (checked, is_valid) = say(&cluster, &["check", &own]);
+    for wanted in ["from a to aa", "owns it with 1 connections", "drain at a"] {
         assert!(is_valid && checked.contains(wanted), "{wanted}: {checked}");
     }
-    let (reloaded, is_taken) = say(&cluster, &["reload", "--config", &files[0]]);
-    assert!(
-        !is_taken && reloaded.contains("hand them over first"),
-        "{reloaded}"
-    );
-    for (host, file) in [(Host::B, &files[1]), (Host::Witness, &files[2])] {
-        for (args, is_well) in [(["check", file], true), (["reload", "--config"], false)] {
-            let args = if is_well {
-                args.to_vec()
-            } else {
-                [&args[..], &[file.as_str()]].concat()
-            };
-            let output = cluster.godwit(host, &args).expect("it runs");
-            let said = [output.stdout, output.stderr].concat();
-            assert_eq!(output.status.success(), is_well, "{said}");
-            assert!(
-                said.contains("a owns it, and this file has no server a"),
-                "{said}"
-            );
-        }
-    }
+    let (reloaded, is_taken) = say(&cluster, &["reload", "--config", &own]);
+    let sentence = "hand them over first";
+    assert!(!is_taken && reloaded.contains(sentence), "{reloaded}");
+    refuses_without_owner(&cluster, Host::B, &standby);
+    refuses_without_owner(&cluster, Host::Witness, &third);
     wait_protected(&cluster, Host::A, echo.local());
 
     cluster.stop_agent(Host::A).expect("it ends");
-    let refused = cluster.godwit(Host::A, &["agent", "--config", &files[0]]);
+    let refused = cluster.godwit(Host::A, &["agent", "--config", &own]);
     let refused = refused.expect("it ends within a second");
     let sentence = "this machine was node \"a\", which owns service web with 1 connections";
-    assert!(
-        !refused.status.success() && refused.stderr.contains(sentence),
-        "{refused:?}"
-    );
+    let is_said = refused.stderr.contains(sentence);
+    assert!(!refused.status.success() && is_said, "{refused:?}");
     echo.goes_on();
     cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
     echo.goes_on();
