@@ -191,13 +191,16 @@ static __noinline int gw_turn(struct gw_flow *f, const struct gw_share *s,
 /*
  * Brings a flow up to what its share is now. False: that is not the role that
  * the caller plays, for the share has changed hands since the caller looked.
+ * Or `s` is not the flow's share: a connection came from one share of this
+ * server to the other on another CPU, after this one had chosen a share. A
+ * flow that followed the other share would be a twin and an owner's at once.
  */
 static __always_inline bool gw_follow(struct gw_flow *f,
 				      const struct gw_share *s, __u16 role)
 {
 	__u32 part = gw_part(s);
 
-	if ((__u16)part != role)
+	if ((__u16)part != role || gw_share_at(f->share) != s)
 		return false;
 	if (f->part != part)
 		gw_turn(f, s, part);

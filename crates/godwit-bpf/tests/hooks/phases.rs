@@ -1,4 +1,5 @@
-//! The phases of a flow: what the kernel lets follow what is the table of docs/flow.md.
+//! The phases of a flow: what the kernel lets follow what is the table of docs/flow.md. And
+//! whether a flow follows a share that is not its own.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -6,7 +7,7 @@ use std::io::Write as _;
 use godwit_lab::Lab;
 use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, ProgramInput};
 
-/// One change of a phase by the function of the data path (`tests/phases.bpf.c`).
+/// One change by the function of the data path (`tests/phases.bpf.c`).
 const TRIAL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/phases.bpf.o"));
 
 const FLOW: &str = include_str!("../../../../docs/flow.md");
@@ -106,4 +107,55 @@ fn a_phase_follows_only_what_the_table_says() {
     let documented = documented();
     let differ: Vec<_> = legal.symmetric_difference(&documented).collect();
     assert!(differ.is_empty(), "docs/flow.md, the kernel: {differ:?}");
+}
+
+/// `GW_ROLE_OWNER` and `GW_ROLE_SHADOW`.
+const OWNER: u32 = 1;
+const SHADOW: u32 = 2;
+
+/// A flow of share `of` where a segment of the share `chosen` is, with these roles of both:
+/// whether it follows, its flags and its phase.
+fn follow(object: &Object, of: u32, chosen: u32, roles: [u32; 2]) -> (bool, u32, u32) {
+    let program = object
+        .progs_mut()
+        .find(|program| program.name() == "follow");
+    let role = roles[usize::from(chosen == 1)];
+    let mut trial: Vec<u8> = [of, chosen, roles[0], roles[1], role, 0, 0, 0]
+        .iter()
+        .flat_map(|it| it.to_ne_bytes())
+        .collect();
+    let input = ProgramInput {
+        context_in: Some(&mut trial),
+        ..ProgramInput::default()
+    };
+    let run = program.expect("it is there").test_run(input);
+    assert_eq!(run.expect("it runs").return_value, 0);
+    let word = |at: usize| u32::from_ne_bytes(trial[at..at + 4].try_into().expect("a word"));
+    (word(20) == 1, word(24), word(28))
+}
+
+/// A CPU has a segment of a twin of the ward's, and has looked for its flow: there was none. On
+/// another CPU that connection comes to this server's own share. The first CPU finds the new
+/// flow: it must not make a silent twin of it. The same the other way round.
+#[test]
+fn a_flow_follows_its_own_share_only() {
+    if let Err(reason) = Lab::available() {
+        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+        return;
+    }
+    let object = ObjectBuilder::default()
+        .open_memory(TRIAL)
+        .expect("it is an object");
+    let object = object.load().expect("the kernel takes it");
+    let confirming = 1;
+    for (of, roles) in [
+        (0, [OWNER, SHADOW]),
+        (1, [OWNER, SHADOW]),
+        (0, [OWNER, OWNER]),
+    ] {
+        let own = follow(&object, of, of, roles);
+        assert_eq!(own, (true, 0, confirming), "{of} of {roles:?}");
+        let other = follow(&object, of, 1 - of, roles);
+        assert_eq!(other, (false, 0, confirming), "{of} of {roles:?}");
+    }
 }
