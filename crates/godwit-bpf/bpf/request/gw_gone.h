@@ -11,6 +11,7 @@
 #include "flow/gw_handshake.h"
 #include "net/gw_hops.h"
 #include "request/gw_proof.h"
+#include "request/gw_ward.h"
 
 /*
  * Removes what a SYN has left, or the mark for a twin that never came (gw_order.h,
@@ -27,13 +28,18 @@ static __always_inline void gw_forget_half(const struct gw_flow_key *key,
 		half->marked = 0;
 }
 
-/* Removes the flow's entry, its log and its sums of output. */
+/*
+ * Removes the flow's entry, its log and its sums of output. Of a twin it stays known whose it was:
+ * its socket may be gone already, and our kernel answers with RST what is still on its way there
+ * on another CPU. As a twin's that is silent (gw_shadow_own).
+ */
 static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 
 	if (!f)
 		return;
+	gw_note_forgotten(key, f->share);
 	gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
 	if (f->log.state != GW_LOG_NONE)
 		gw_log_free(key, f, GW_LOG_NONE);

@@ -13,6 +13,7 @@ use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, SLIP_TYPE, flow_id, from_service, note,
     on_bench, sent_on, to_service,
 };
+use crate::life::ip;
 
 pub(crate) const WARD: ShareId = ShareId(SHARE.0 + 1);
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -344,6 +345,38 @@ fn a_twin_is_made_of_the_segment_that_came() {
         // Of an earlier generation in the same place: it gives way.
         let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
         bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
+    });
+}
+
+/// A twin makes way, and its flow is not known for a moment. Another CPU has still something for the
+/// twin's socket, which is gone. What the kernel says to that is a twin's word: the client must not
+/// be reset, for its connection goes on.
+#[test]
+fn nothing_is_said_for_a_twin_that_has_made_way() {
+    on_ring(|bench, v6| {
+        let _server = listen(v6);
+        let slip = Slip {
+            kind: TWIN,
+            number: 3,
+            to: 3,
+            from: 2,
+        };
+        let twin = with_slip(Host::C, request(v6), slip);
+        bench.expect(Hook::Tap, "c's", &twin, DROP, MADE);
+        // Its copy makes another twin, and has not come yet.
+        ip(&["link", "set", Network::Data.interface(), "down"]);
+        let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
+        bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
+        let mut flows = 0;
+        let all = bench.flows().for_each(|_| flows += 1);
+        all.expect("the map can be read");
+        assert_eq!(flows, 0);
+        let rst = from_service(PORT, v6, SERVICE, 0, TcpFlags::RST, b"");
+        bench.expect(Hook::Gate, "RST", &rst, DROP, "suppressed_no_flow");
+        // Of a connection that nobody knows the client is told.
+        let rst = from_service(8, v6, SERVICE, 0, TcpFlags::RST, b"");
+        let reason = "unprotected_at_takeover";
+        bench.expect(Hook::Gate, "another's RST", &rst, NEXT, reason);
     });
 }
 
