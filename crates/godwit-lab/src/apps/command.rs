@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{chats, exports, hiccup, holder, odd, roam, server, stream, webstone};
+use super::{chats, exports, flood, hiccup, holder, odd, roam, server, stream, webstone};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -33,6 +33,7 @@ pub(super) const USAGE: &str = "usage:
   godwit-lab app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
   godwit-lab app exports ADDRESS:PORT...
   godwit-lab app odd MANNER PORT
+  godwit-lab app flood real|spoofed RATE WINDOW MILLISECONDS PORT MAC
   godwit-lab app hold files|sockets COUNT
   godwit-lab app webstone OPTIONS
   godwit-lab app echo ADDRESS:PORT [ROUNDS [BYTES]]
@@ -87,6 +88,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if verb == exports::VERB {
         return exports::run(&args[1..]);
+    }
+    if verb == flood::VERB {
+        return flood::run(&args[1..]);
     }
     if verb == holder::VERB {
         return holder::run(&args[1..]);

@@ -14,6 +14,7 @@ pub mod command;
 pub mod content;
 pub mod curl;
 pub(crate) mod exports;
+pub(crate) mod flood;
 pub(crate) mod hiccup;
 pub(crate) mod holder;
 pub mod nginx;

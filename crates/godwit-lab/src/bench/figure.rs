@@ -40,6 +40,7 @@ pub(super) enum Theme {
     Director,
     Handoff,
     Datapath,
+    Flood,
 }
 
 /// What a figure should be.
@@ -71,7 +72,7 @@ impl Theme {
     }
 
     /// Every benchmark, and what it measures.
-    const BENCHES: [(&'static str, &'static [Self]); 11] = [
+    const BENCHES: [(&'static str, &'static [Self]); 12] = [
         ("standby", &Self::STANDBY),
         ("failover", &Self::FAILOVER),
         ("dead", &Self::DEAD),
@@ -83,11 +84,14 @@ impl Theme {
         ("director", &Self::DIRECTOR),
         ("handoff", &Self::HANDOFF),
         ("datapath", &Self::DATAPATH),
+        ("flood", &Self::FLOOD),
     ];
 
     const DIRECTOR: [Self; 1] = [Self::Director];
 
     const DATAPATH: [Self; 1] = [Self::Datapath];
+
+    const FLOOD: [Self; 1] = [Self::Flood];
 
     const DEAD: [Self; 1] = [Self::Dead];
 
@@ -170,6 +174,7 @@ impl Theme {
             Self::Director => "three servers behind a director",
             Self::Handoff => "requests that are handed to the server that has their file",
             Self::Datapath => "segments in the hooks, one at a time",
+            Self::Flood => "floods of handshakes, real and spoofed",
         }
     }
 

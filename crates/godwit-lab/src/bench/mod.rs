@@ -30,6 +30,7 @@
 //! | [`slowing`] | `migrate.slowing.*`: a client that leaves servers which slow down |
 //! | [`many`] | `migrate.many.*`: ten thousand moves of busy streams |
 //! | [`datapath`] | `datapath.*`: what a segment costs in the hooks |
+//! | [`flood`] | `flood.*`: handshakes by the ten thousand per second |
 //! | [`direct`] | `director.*`: servers behind a director |
 //! | [`handoff`] | `handoff.*`: requests that go to the server which has their file |
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
@@ -51,6 +52,7 @@ mod exit;
 mod export;
 mod ferry;
 mod figure;
+mod flood;
 mod frozen;
 mod handoff;
 mod idle;
@@ -88,7 +90,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 11] = [
+pub const NAMES: [(&str, &str); 12] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -132,6 +134,10 @@ pub const NAMES: [(&str, &str); 11] = [
     (
         "datapath",
         "what a segment costs in the hooks of owner and standby, and what was verified",
+    ),
+    (
+        "flood",
+        "floods of handshakes on an owner, from real and from spoofed clients",
     ),
 ];
 
@@ -239,5 +245,6 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Director => direct::run(budget, report),
         Theme::Handoff => handoff::run(budget, report),
         Theme::Datapath => datapath::run(budget, report),
+        Theme::Flood => flood::run(budget, report),
     }
 }

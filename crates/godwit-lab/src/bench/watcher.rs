@@ -15,6 +15,7 @@ use crate::lab::Lab;
 /// A client on a thread of its own; it ends with the longest wait since a moment.
 #[derive(Debug)]
 pub(super) struct Watcher {
+    local: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<(Instant, Duration)>>>,
 }
@@ -25,6 +26,7 @@ impl Watcher {
         let connect = || TcpStream::connect_timeout(&server, PATIENCE);
         let stream = lab.client().enter(connect)?;
         let stream = stream.with_context(|| format!("connecting to {server}"))?;
+        let local = stream.local_addr()?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -33,7 +35,16 @@ impl Watcher {
             .name("watcher".to_owned())
             .spawn(move || watch(stream, pause, &stopped))
             .context("starting a thread")?;
-        Ok(Self { stop, thread })
+        Ok(Self {
+            local,
+            stop,
+            thread,
+        })
+    }
+
+    /// Its end of the connection.
+    pub(super) const fn local(&self) -> SocketAddr {
+        self.local
     }
 
     /// Ends it. The longest wait of those that began since then.

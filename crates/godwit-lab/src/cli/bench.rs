@@ -5,7 +5,7 @@ use crate::bench::{self, BenchOptions};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Which: standby, failover, dead, idle, changes, reload, exit, migrate, director, handoff,
-    /// datapath.
+    /// datapath, flood.
     name: String,
     /// One line of JSON per figure, schema godwit.bench/1.
     #[arg(long)]
@@ -16,7 +16,8 @@ pub(crate) struct Args {
     /// Measure only the figures whose names begin so, as `stall,exact`.
     #[arg(long, value_name = "PREFIX")]
     only: Option<String>,
-    /// How long `dead` keeps a machine dead (ten minutes), and `idle` looks on (one).
+    /// How long `dead` keeps a machine dead (ten minutes), `idle` looks on (one), and `flood`
+    /// floods (one).
     #[arg(long)]
     seconds: Option<u64>,
 }

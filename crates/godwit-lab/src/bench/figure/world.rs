@@ -33,6 +33,24 @@ const fn verified(name: &'static str, target: Target) -> Spec {
     figure(Theme::Datapath, name, "insns", target)
 }
 
+const fn flood(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Flood, name, unit, target)
+}
+
+/// Per second.
+const fn flooded(name: &'static str) -> Spec {
+    flood(name, "1/s", Target::None)
+}
+
+/// Of the ten connections that were there before.
+const fn flood_bare(name: &'static str) -> Spec {
+    flood(name, "flows", AtMost(0.0))
+}
+
+const fn flood_event(name: &'static str) -> Spec {
+    flood(name, "events", AtMost(0.0))
+}
+
 pub(super) const SPECS: &[Spec] = &[
     dead("dead.minutes", "min", Target::None),
     dead("dead.longest", "ms", AtMost(20.0)),
@@ -97,4 +115,30 @@ pub(super) const SPECS: &[Spec] = &[
     verified("datapath.verified.signal_sent", Target::None),
     verified("datapath.verified.signal_taken", Target::None),
     verified("datapath.verified.tap", AtMost(140_000.0)),
+    flooded("flood.real.sent"),
+    flooded("flood.real.completed"),
+    flooded("flood.real.twins"),
+    flood("flood.real.longest", "ms", Target::None),
+    flood("flood.real.hiccup", "ms", Target::None),
+    flood_bare("flood.real.unprotected"),
+    flood_event("flood.real.takeovers"),
+    flood_event("flood.real.lapses"),
+    flood_event("flood.real.standbys_lost"),
+    flooded("flood.spoofed.sent"),
+    flooded("flood.spoofed.answered"),
+    flood("flood.spoofed.longest", "ms", Target::None),
+    flood("flood.spoofed.hiccup", "ms", Target::None),
+    flood_bare("flood.spoofed.unprotected"),
+    flood_event("flood.spoofed.takeovers"),
+    flood_event("flood.spoofed.lapses"),
+    flood_event("flood.spoofed.standbys_lost"),
+    flooded("flood.most.sent"),
+    flooded("flood.most.completed"),
+    flooded("flood.most.twins"),
+    flood("flood.most.longest", "ms", Target::None),
+    flood("flood.most.hiccup", "ms", Target::None),
+    flood_bare("flood.most.unprotected"),
+    flood_event("flood.most.takeovers"),
+    flood_event("flood.most.lapses"),
+    flood_event("flood.most.standbys_lost"),
 ];
