@@ -4,6 +4,7 @@
 #pragma clang diagnostic ignored "-Wunused-function"
 #include "flow/gw_phase.h"
 #include "flow/gw_turn.h"
+#include "flow/gw_watchdog.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
