@@ -174,7 +174,8 @@ fn two_servers_change_places_with_a_request() {
     });
 }
 
-/// The answer does not arrive, its owner dies: its standby knows whom it has asked.
+/// The answer does not arrive over the link, and its owner dies, whether the agents have settled
+/// the question by then or not: its standby knows whom it has asked.
 #[test]
 fn an_owner_dies_while_its_question_is_open() {
     on_placed(|ring| {
@@ -189,7 +190,6 @@ fn an_owner_dies_while_its_question_is_open() {
         for client in &mut clients {
             assert_eq!(client.served("/c/name"), "c");
         }
-        assert_eq!(ring.counted(Host::A, "accepted"), 0);
         assert_eq!(ring.counted(Host::C, "came"), 2);
         ring.lab.crash(Host::A).expect("a crashes");
         ring.wait_owner(Host::B, &of(Host::A), None);

@@ -71,26 +71,23 @@ static __noinline int gw_settle(const struct gw_flow_key *key, __u32 irs,
 		return GW_SETTLED_LATER;
 	case GW_TRANSFER_HERE:
 		return GW_SETTLED_HAS;
-	case GW_TRANSFER_GONE:
-	case GW_TRANSFER_ASKED:
-		/* it came, and has gone on from here under a later number */
-		return gw_after(t->number, number) ? GW_SETTLED_HAS :
-		       t->number == number	   ? GW_SETTLED_LATER :
-						     GW_SETTLED_NEVER;
 	case GW_TRANSFER_TOLD:
 		f = bpf_map_lookup_elem(&gw_flows, key);
 		/* of whom its owner has asked this node has all, and it has it not */
 		if (f && gw_is_dead(f->share, &t->to))
 			return GW_SETTLED_NEVER;
-		/* its owner may have it */
-		return gw_before(t->number, number) ? GW_SETTLED_NEVER :
-						      GW_SETTLED_LATER;
+		break;
+	case GW_TRANSFER_GONE:
+	case GW_TRANSFER_ASKED:
 	case GW_TRANSFER_TWIN:
-		return gw_before(t->number, number) ? GW_SETTLED_NEVER :
-						      GW_SETTLED_LATER;
+		break;
 	default:
 		return GW_SETTLED_NEVER;
 	}
+	/* it came, and has gone on from here, or from its owner, under a later number */
+	return gw_after(t->number, number) ? GW_SETTLED_HAS :
+	       t->number == number	   ? GW_SETTLED_LATER :
+					     GW_SETTLED_NEVER;
 }
 
 /* 0: done, 1: no such flow of the share (or a later one on the same four-tuple). */

@@ -191,6 +191,7 @@ fn record(raw: &types::gw_event, slots: &Slots, nodes: &Slots) -> Record {
         flow: event.flow,
         number: event.detail.cast_unsigned(),
         node: nodes.id_at(raw.generation),
+        put_ns: raw.ns,
         place: raw.place,
     })
 }

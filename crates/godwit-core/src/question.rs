@@ -9,6 +9,7 @@
 //!  origin's agent                             target's agent
 //!  no answer for 10 ms ── settle ───────────► rules the question out, then looks:
 //!    TakeBack, serve it ◄─────── never ────── it is not there
+//!    Lapse, ask the client ◄──── never ────── it is not there, and may have been
 //!    LetGo, forward     ◄───────── has ────── it was accepted
 //!    wait               ◄─────── later ────── it is being accepted this moment
 //! ```
@@ -22,7 +23,8 @@ use godwit_wire::QuestionWord;
 /// How a question went to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// From server to server.
+    /// From server to server. So is one of which its origin has no copy, as an earlier owner of the
+    /// share has put it, and one that was put again.
     Direct,
     /// By the standby of its origin, which has a twin of the connection.
     ByStandby,
@@ -33,15 +35,33 @@ impl Route {
     pub const ALL: [Self; 2] = [Self::Direct, Self::ByStandby];
 }
 
+/// What who answers would know, had the question been accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// All: it is who was asked, and has been there since.
+    Whole,
+    /// Perhaps not: it has started anew since, or has taken over what that one had.
+    Partial,
+}
+
+impl Memory {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Whole, Self::Partial];
+}
+
 /// What the origin does about an open question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settling {
-    /// The connection is its own again, and its server gets the request.
+    /// The connection is its own again, and its server gets the request, if that is kept.
     TakeBack,
+    /// The same with the client's next segment, unless that acknowledges what only the target can
+    /// have said. Then the connection is the target's.
+    Lapse,
     /// The connection is the target's: its own socket ends, and it forwards.
     LetGo,
     /// The connection is the target's, and the standby must hear that as well: the question
-    /// is put again by way of it, and the same answer comes back.
+    /// is put again by way of it, and the same answer comes back. Once: the target may have let
+    /// the connection go on, and answers no more then.
     PutAgain,
     /// Nothing yet: the data path reminds its agent.
     Wait,
@@ -50,13 +70,26 @@ pub enum Settling {
 }
 
 /// What the target's word about a question means to its origin.
-pub const fn settle(word: QuestionWord, route: Route) -> Settling {
-    match (word, route) {
-        (QuestionWord::Never, Route::Direct | Route::ByStandby) => Settling::TakeBack,
-        (QuestionWord::Has, Route::Direct) => Settling::LetGo,
-        (QuestionWord::Has, Route::ByStandby) => Settling::PutAgain,
-        (QuestionWord::Later, Route::Direct | Route::ByStandby) => Settling::Wait,
-        (QuestionWord::Settle, Route::Direct | Route::ByStandby) => Settling::Ignore,
+pub const fn settle(word: QuestionWord, route: Route, memory: Memory) -> Settling {
+    match (word, route, memory) {
+        (QuestionWord::Never, Route::Direct | Route::ByStandby, Memory::Whole) => {
+            Settling::TakeBack
+        }
+        (QuestionWord::Never, Route::Direct | Route::ByStandby, Memory::Partial) => Settling::Lapse,
+        (QuestionWord::Has, Route::Direct, Memory::Whole | Memory::Partial) => Settling::LetGo,
+        (QuestionWord::Has, Route::ByStandby, Memory::Whole | Memory::Partial) => {
+            Settling::PutAgain
+        }
+        (
+            QuestionWord::Later,
+            Route::Direct | Route::ByStandby,
+            Memory::Whole | Memory::Partial,
+        ) => Settling::Wait,
+        (
+            QuestionWord::Settle,
+            Route::Direct | Route::ByStandby,
+            Memory::Whole | Memory::Partial,
+        ) => Settling::Ignore,
     }
 }
 

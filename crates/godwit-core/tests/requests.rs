@@ -27,6 +27,7 @@ const AROUND: Around = Around {
     mate: Mate::Serves,
     by_standby: false,
     unwilling: None,
+    in_place: false,
     twin_is_idle: true,
     ward: Some(OWNER),
     stands_by: true,
@@ -79,6 +80,10 @@ fn of_client() -> Vec<(&'static str, Input)> {
             "the client speaks, and whom it has asked, or given it to, is without power",
             client(Said::Other),
         ),
+        (
+            "the client speaks, and whom it was offered to may have forgotten it",
+            client(Said::Other),
+        ),
     ]
 }
 
@@ -106,7 +111,7 @@ fn of_servers() -> Vec<(&'static str, Input)> {
 
 fn of_standbys() -> Vec<(&'static str, Input)> {
     let by_way = Input::AskByWay {
-        offer: offer(NUMBER),
+        offer: offer(NUMBER + 1),
         from: OWNER,
         to: TARGET,
     };
@@ -155,6 +160,7 @@ fn table() -> String {
                 request: REQUEST,
                 to: Some(TARGET),
                 owner: Some(OWNER),
+                lapsed: place == Place::Asked && what.ends_with("may have forgotten it"),
             };
             it.hear(input, &around);
             let same = it.place == place && it.socket == socket;

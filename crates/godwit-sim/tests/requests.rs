@@ -18,7 +18,7 @@ fn many_histories_are_right() {
 fn each_rule_is_missed_where_it_is_broken() {
     let mut survivors = Vec::new();
     for rule in Rule::ALL {
-        match run(1, 20_000, Some(rule)) {
+        match run(1, 150_000, Some(rule)) {
             Ok(sums) => survivors.push((rule, sums.handoffs)),
             Err(wrong) => println!("{rule:?}: seed {}, {:?}", wrong.seed, wrong.story.last()),
         }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::flow_feed::FlowFeed;
 use super::ground::Ground;
+use super::requests::bequeath;
 use super::resets::{ResetReason, reset};
 use super::revive::answer_half_open;
 use super::segments;
@@ -158,6 +159,7 @@ impl Moves {
             ..FlowCheck::default()
         };
         for share in &together {
+            bequeath(lent.ground(), *share);
             let check = self.look_at_flows(lent, *share);
             sum.unprotected += check.unprotected;
             sum.confirming += check.confirming;

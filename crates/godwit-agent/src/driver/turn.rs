@@ -327,7 +327,7 @@ impl Driver {
         if let Message::Peer(PeerMessage::Hello(hello)) = message {
             let places = &self.ground.resolver.places;
             places.greet(peer, hello, self.ground.voice.mac, &self.ground.peers);
-            self.requests.greet(&self.ground, peer, hello);
+            self.requests.greet(&self.ground, peer, hello, now);
         }
         self.ground.node.handle_message(peer, message, now);
     }

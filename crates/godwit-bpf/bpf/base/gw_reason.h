@@ -301,6 +301,10 @@ enum gw_reason {
 	GW_REASON_NO_ANSWER = 246, /* for a while now: the agents see to it */
 	GW_REASON_RULED_OUT =
 		253, /* why: its asker was told that it came to nothing */
+	/* whom it was put to may have forgotten it: the client decides */
+	GW_REASON_LAPSED = 247,
+	/* who gets a share is told where a connection has gone from it */
+	GW_REASON_BEQUEATHED = 227,
 	/* whether the link carries what servers send each other (gw_path.h) */
 	GW_REASON_PATH_ANSWERED =
 		250, /* another server's probe, beside a verdict */

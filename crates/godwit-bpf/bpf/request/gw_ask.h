@@ -121,6 +121,7 @@ static __always_inline int gw_commit_question(struct gw_transfer *t,
 	t->seq = p->seq;
 	t->to = *to;
 	t->heard_ns = gw_now();
+	t->lapsed = 0;
 	before = __sync_val_compare_and_swap(&t->state, GW_TRANSFER_HERE,
 					     GW_TRANSFER_ASKED);
 	if (before != GW_TRANSFER_HERE)

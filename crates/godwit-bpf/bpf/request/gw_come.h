@@ -324,6 +324,9 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (why) {
 		gw_miss_twin(skb, key, o);
+		/* that one may yet have the question, and take it */
+		if (gw_is_for_another(o))
+			return gw_refuse(skb, p, slip, why);
 		return gw_refuse_for_good(skb, p, key, slip, why);
 	}
 	f = gw_came_begin(p, key, o);

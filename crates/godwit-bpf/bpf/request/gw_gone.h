@@ -137,7 +137,8 @@ static __always_inline bool gw_is_of_client(const struct gw_flow *f,
 /*
  * The target is known to be dead, so this server takes the connection back. There is one
  * exception: the client acknowledges bytes that only the target has sent. This kernel does
- * not have them, so no server can go on, and the connection ends.
+ * not have them, so no server can go on, and the connection ends. A target that only was
+ * without power (lapsed) gets here without such bytes, see gw_ask_again().
  */
 static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -152,6 +153,7 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_tell(key, f, GW_EVENT_ENDED, 0);
 		return gw_reset_own(skb, p, key, t->seq, GW_REASON_MATE_GONE);
 	}
+	t->window = 0;
 	t->state = GW_TRANSFER_HERE;
 	gw_note_denied(t);
 	gw_count(GW_REASON_RECLAIMED);
@@ -166,8 +168,12 @@ static __always_inline bool gw_is_answered_there(const struct gw_flow *f,
 						 const struct gw_transfer *t,
 						 const struct gw_pkt *p)
 {
-	/* a twin's server may have sent less than the last owner's */
-	if ((f->flags & GW_FLOW_TWIN) || !gw_is_ack_beyond(f, p))
+	/*
+	 * a twin's server may have sent less than the last owner's; of a question that nobody
+	 * remembers there is no better sign
+	 */
+	if ((!t->lapsed && (f->flags & GW_FLOW_TWIN)) ||
+	    !gw_is_ack_beyond(f, p))
 		return false;
 	if (gw_is_of_client(f, t, p))
 		return true;
@@ -245,10 +251,12 @@ static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	const struct gw_talk *talk = f ? gw_talk_of(key, f) : NULL;
 
-	if (f && gw_is_dead(share, &t->to))
+	if (f && (gw_is_dead(share, &t->to) ||
+		  (t->lapsed && !gw_is_ack_beyond(f, p))))
 		return gw_reclaim(skb, p, key, f, t);
 	gw_find_mate(share, &t->to);
-	if (talk && p->len && p->seq == t->seq && gw_has_room(skb, p))
+	if (talk && p->len && p->seq == t->seq && !t->lapsed &&
+	    gw_has_room(skb, p))
 		return gw_put_question(skb, p, f, t, talk->head);
 	if (f && gw_is_answered_there(f, t, p))
 		return gw_leave_late(skb, p, key, t);
@@ -400,19 +408,6 @@ static __always_inline bool gw_is_new_answer(const struct gw_pkt *p,
 	return (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) ==
 		       (GW_TCP_SYN | GW_TCP_ACK) &&
 	       p->ack != t->irs + 1;
-}
-
-/*
- * Has this node got the connection with its share, while nothing is known here of its handoffs?
- * Nobody could offer it unless the last owner has accepted it.
- */
-static __noinline bool gw_is_adopted(const struct gw_flow_key *key, __u32 irs)
-{
-	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
-	const struct gw_share *s = f ? gw_share_at(f->share) : NULL;
-
-	return s && s->role == GW_ROLE_OWNER && f->irs == irs &&
-	       (f->flags & GW_FLOW_TWIN) && !gw_is_over(f);
 }
 
 /* A segment of this node's kernel; GW_UNDECIDED: it may leave. */

@@ -33,12 +33,15 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	const struct gw_slip *slip = &o->slip;
 	struct gw_transfer *t;
+	struct gw_flow *f;
 	int verdict;
 
 	if (slip->kind == GW_SLIP_TWIN)
 		return gw_make_twin(skb, p, key, o);
 	if (slip->kind == GW_SLIP_BEGIN)
 		return GW_UNDECIDED;
+	if (slip->kind == GW_SLIP_BEQUEST)
+		return gw_bequeath(skb, p, key, o);
 	if (gw_is_by_way(o) && gw_is_shadow(o))
 		return gw_relay(skb, p, key, o);
 	if (gw_is_by_way(o) && slip->kind == GW_SLIP_ASK)
@@ -54,12 +57,25 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 	    t->number != bpf_ntohl(slip->number) || t->seq != p->seq ||
 	    !gw_is_from(p, slip, t))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-	if (slip->kind == GW_SLIP_ACCEPTED)
+	if (slip->kind == GW_SLIP_ACCEPTED) {
+		f = bpf_map_lookup_elem(&gw_flows, key);
+		/* our standby has not heard it: gw_forget_flow() */
+		if (f && skb->mark == GW_MARK_SETTLED)
+			gw_flag(f, GW_FLOW_ADOPTED);
 		return gw_leave(skb, p, key, t);
+	}
+	if (slip->kind == GW_SLIP_LAPSED && skb->mark == GW_MARK_SETTLED) {
+		t->lapsed = 1;
+		return gw_verdict(GW_REASON_LAPSED, GW_DROP);
+	}
 	if (slip->kind != GW_SLIP_REFUSED)
 		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
+	t->window = 0;
 	t->state = GW_TRANSFER_HERE;
 	gw_note_denied(t);
+	/* of our agent, which has no copy of the request: the client says it again */
+	if (!p->len)
+		return gw_verdict(GW_REASON_REFUSED, GW_DROP);
 	gw_count(GW_REASON_REFUSED);
 	return GW_UNDECIDED;
 }
@@ -80,7 +96,7 @@ static __noinline int gw_hear_syn(struct __sk_buff *skb, const struct gw_pkt *p,
 	if (!t || !s || s->role != GW_ROLE_OWNER)
 		return GW_UNDECIDED;
 	if (t->state == GW_TRANSFER_ASKED)
-		return gw_is_dead(share, &t->to) ?
+		return t->lapsed || gw_is_dead(share, &t->to) ?
 			       GW_UNDECIDED :
 			       gw_verdict(GW_REASON_SYN_TOO_EARLY, GW_DROP);
 	/* who sends it back has it no more, or does not know yet that it has it */

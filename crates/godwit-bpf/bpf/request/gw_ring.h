@@ -51,18 +51,36 @@ static __always_inline void gw_note_gone(const struct gw_pkt *p,
 {
 	const struct gw_placing *pl = gw_placing_of(o->share);
 	__u32 irs = bpf_ntohl(o->slip.irs);
+	__u32 number = bpf_ntohl(o->slip.number);
 	struct gw_transfer *t;
 
 	if (!pl || bpf_map_lookup_elem(&gw_flows, key))
 		return;
+	t = gw_transfer_of(key, irs);
+	if (t && gw_after(t->number, number))
+		number = t->number;
 	t = gw_transfer_begin(key, irs, GW_TRANSFER_GONE);
 	if (!t)
 		return;
-	t->number = bpf_ntohl(o->slip.number);
+	t->number = number;
 	t->seq = gw_seg_end(p);
 	t->to.node = gw_node_slot(o->slip.to);
 	gw_find_mate(o->share, &t->to);
 	gw_transfer_expire(t, GW_FORWARD_NS);
+}
+
+/* Is the owner's question over, as far as its standby knows? This is a late copy then. */
+static __always_inline bool gw_is_question_over(const struct gw_flow_key *key,
+						const struct gw_offer *o)
+{
+	__u32 irs = bpf_ntohl(o->slip.irs), number = bpf_ntohl(o->slip.number);
+	const struct gw_transfer *t = gw_transfer_of(key, irs);
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	if (!t || !f || f->irs != irs || gw_is_over(f) || f->share != o->share)
+		return false;
+	return gw_before(number, t->number) ||
+	       (number == t->number && t->state == GW_TRANSFER_TWIN);
 }
 
 /* Writes the owner's question down: after a takeover this node asks it again. 0 or -1. */
@@ -71,7 +89,7 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 				       const struct gw_offer *o,
 				       const struct gw_target *to)
 {
-	__u32 irs = bpf_ntohl(o->slip.irs);
+	__u32 irs = bpf_ntohl(o->slip.irs), number = bpf_ntohl(o->slip.number);
 	struct gw_talk talk = { .irs = irs, .head = o->slip.head };
 	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_transfer *t;
@@ -83,7 +101,7 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 		t = gw_transfer_begin(key, irs, GW_TRANSFER_TOLD);
 	if (!t)
 		return -1;
-	t->number = bpf_ntohl(o->slip.number);
+	t->number = number;
 	t->seq = p->seq;
 	t->to = *to;
 	t->heard_ns = gw_now();
@@ -105,9 +123,10 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
 	__u8 to[6];
 
-	/* it has been back with its owner meanwhile */
+	/* it has been back with its owner meanwhile, or was to be there, and that one knows better */
 	if (t && t->state == GW_TRANSFER_GONE &&
-	    gw_after(bpf_ntohl(o->slip.number), t->number))
+	    (gw_after(bpf_ntohl(o->slip.number), t->number) ||
+	     t->to.node == gw_node_slot(o->slip.from)))
 		t = NULL;
 	if (!t && o->slip.kind == GW_SLIP_ACCEPTED)
 		gw_note_gone(p, key, o);
@@ -129,6 +148,36 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 	return gw_leave(skb, p, key, t);
 }
 
+/*
+ * A share of ours is about to move, and our agent has found a connection that is elsewhere, which
+ * a director or another server may still look for at that share. Who gets it is told as an owner's
+ * standby is: by an answer that goes by way of it. The agent names the two in the slip.
+ */
+static __noinline int gw_bequeath(struct __sk_buff *skb, struct gw_pkt *p,
+				  const struct gw_flow_key *key,
+				  struct gw_offer *o)
+{
+	const struct gw_transfer *t =
+		gw_transfer_of(key, bpf_ntohl(o->slip.irs));
+	const struct gw_placing *pl = gw_placing_of(o->share);
+	__u8 to[6];
+
+	if (!pl || skb->mark != GW_MARK_SETTLED)
+		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
+	if (t && t->state == GW_TRANSFER_GONE) {
+		o->slip.number = bpf_htonl(t->number);
+		o->slip.to = gw_node_id(t->to.node);
+	}
+	o->slip.from = gw_node_id(pl->node);
+	gw_turn_slip(&o->slip, GW_SLIP_ACCEPTED, 0);
+	__builtin_memcpy(to, p->smac, 6);
+	if (gw_seal_for(skb, p, &o->slip, to) || gw_wrap(skb))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_address_to(skb, to);
+	gw_count(GW_REASON_BEQUEATHED);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 /* Relays a question or an answer about a connection whose twin may be here. */
 static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 			       const struct gw_flow_key *key,
@@ -144,7 +193,9 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_target to = { .node = mate_key.node };
 	int verdict;
 
-	if (!s || !mate || (asks && !gw_mac_equal(p->smac, s->peer_mac)))
+	if (!s || !mate ||
+	    (asks && (!gw_mac_equal(p->smac, s->peer_mac) ||
+		      gw_is_question_over(key, o))))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	__builtin_memcpy(to.mac, mate->mac, 6);
 	gw_count(GW_REASON_RELAYED);

@@ -39,6 +39,10 @@ enum gw_slip_kind {
 	GW_SLIP_BEGIN = 4, /* a SYN: the connection begins at you */
 	GW_SLIP_TWIN =
 		5, /* to a standby: this is the first segment of a twin */
+	/* of the agent to its own data path alone, gw_settle.h: */
+	GW_SLIP_LAPSED =
+		6, /* who was asked may have forgotten that it has it */
+	GW_SLIP_BEQUEST = 7, /* tell who gets our share where it is */
 };
 
 /* All in network byte order. Appended to, never changed: see GW_SLIP_VERSION. */

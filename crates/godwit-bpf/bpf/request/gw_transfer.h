@@ -55,6 +55,7 @@ struct gw_transfer {
 	union {
 		__u8 window; /* HERE: what its socket begins with; 0: as any other */
 		__u8 owner; /* TOLD, TWIN: the number of whose twin it is, plus one */
+		__u8 lapsed; /* ASKED: 1: the client's next segment decides */
 	};
 };
 
@@ -114,6 +115,13 @@ static __always_inline __u32 gw_kept_place(const struct gw_flow_key *key,
 	return (irs ^ (__u32)key->client.port << 16) * 0x9e3779b1u >> 22;
 }
 
+/* How long its timer waits. A standby looks whether the question is its own by now. */
+static __always_inline __u64 gw_transfer_wait(const struct gw_transfer *t,
+					      __u64 ns)
+{
+	return t->state == GW_TRANSFER_TOLD ? gw_min_ns(ns, GW_REMIND_NS) : ns;
+}
+
 /* Is something here of the connection itself? */
 static __always_inline bool gw_is_here(const struct gw_flow_key *key, __u32 irs)
 {
@@ -136,7 +144,8 @@ static __noinline void gw_tell_unanswered(const struct gw_flow_key *key,
 		gw_count(GW_REASON_EVENT_LOST);
 		return;
 	}
-	e->ns = gw_now();
+	/* when it was put, or heard of here last */
+	e->ns = t->heard_ns;
 	e->key = *key;
 	e->irs = t->irs;
 	e->share = f->share;
@@ -148,18 +157,39 @@ static __noinline void gw_tell_unanswered(const struct gw_flow_key *key,
 	gw_count(GW_REASON_NO_ANSWER);
 }
 
+/*
+ * Has this node got the connection with its share, while nothing is known here of its handoffs?
+ * Nobody could offer it unless the last owner has accepted it.
+ */
+static __noinline bool gw_is_adopted(const struct gw_flow_key *key, __u32 irs)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_share *s = f ? gw_share_at(f->share) : NULL;
+
+	return s && s->role == GW_ROLE_OWNER && f->irs == irs &&
+	       (f->flags & GW_FLOW_TWIN) && !gw_is_over(f);
+}
+
 static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 			     struct gw_transfer *t)
 {
 	__u64 now = gw_now(), due;
 
+	if (t->state == GW_TRANSFER_TOLD && gw_is_adopted(key, t->irs)) {
+		/* the last owner's question is ours, and its client may say no more */
+		t->lapsed = 0;
+		t->state = GW_TRANSFER_ASKED;
+		t->idle_ns = GW_UNANSWERED_NS;
+	}
 	if (t->state == GW_TRANSFER_ASKED && !gw_is_here(key, t->irs)) {
 		/* nothing is left to be given back: who was asked has it, or nobody */
 		t->state = GW_TRANSFER_GONE;
 		t->idle_ns = GW_FORWARD_NS;
 	}
 	if (t->state == GW_TRANSFER_ASKED) {
-		gw_tell_unanswered(key, t);
+		/* of one that nobody remembers the client decides */
+		if (!t->lapsed)
+			gw_tell_unanswered(key, t);
 		t->idle_ns = gw_min_ns(t->idle_ns * 2, GW_REMIND_NS);
 		bpf_timer_start(&t->timer, t->idle_ns, 0);
 		return 0;
@@ -169,7 +199,7 @@ static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 		return 0;
 	due = t->heard_ns + t->idle_ns;
 	if (now < due)
-		bpf_timer_start(&t->timer, due - now, 0);
+		bpf_timer_start(&t->timer, gw_transfer_wait(t, due - now), 0);
 	else
 		bpf_map_delete_elem(&gw_transfers, key);
 	return 0;
@@ -185,7 +215,7 @@ static __always_inline void gw_transfer_expire(struct gw_transfer *t, __u64 ns)
 		bpf_timer_set_callback(&t->timer, gw_transfer_timer);
 	}
 	/* the kernel had no memory for it, as for a flow's (gw_linger): once more the next time */
-	if (bpf_timer_start(&t->timer, ns, 0))
+	if (bpf_timer_start(&t->timer, gw_transfer_wait(t, ns), 0))
 		t->timed = 0;
 }
 

@@ -1,9 +1,10 @@
 //! `gw_kepts`: the requests that other servers were asked to serve, until they have answered
 //! (`gw_settle.h`).
 
-use godwit_wire::{FlowId, FlowKey, MacAddr, SeqNumber, ShareId};
+use godwit_wire::{FlowId, FlowKey, MacAddr, Segment, SeqNumber, ShareId, TcpFlags, TcpOptions};
 use libbpf_rs::MapHandle;
 
+use super::transfers::TransferEntry;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
@@ -13,12 +14,16 @@ const _: () = assert!(size_of::<types::gw_kept>() == 1600);
 const SLIP: usize = 52;
 const TAG: usize = 8;
 const MAGIC: &[u8] = b"gwsp";
+const UNTAGGED: u8 = 2;
 const TAGGED: u8 = 3;
-/// Where a slip has its kind.
+/// Where a slip has its kind, the number of the handoff, and the client's first sequence number.
 const SLIP_KIND: usize = 5;
-/// `GW_SLIP_ACCEPTED` and `GW_SLIP_REFUSED`.
-const ACCEPTED: u8 = 2;
-const REFUSED: u8 = 3;
+const SLIP_NUMBER: usize = 8;
+const SLIP_IRS: usize = 12;
+/// And who is asked, and who asks by way of a standby.
+const SLIP_NODES: usize = 28;
+/// `GW_SLIP_BEQUEST`.
+const BEQUEST: u8 = 7;
 /// The EtherTypes of IPv4 and IPv6.
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
@@ -34,6 +39,8 @@ pub struct Unanswered {
     pub number: u32,
     /// The number of the name of whom it was put to.
     pub node: u32,
+    /// When it was put, or a standby heard of it last, in nanoseconds of CLOCK_BOOTTIME.
+    pub put_ns: u64,
     /// Where its request is kept.
     pub(crate) place: u32,
 }
@@ -46,8 +53,79 @@ impl Unanswered {
             flow,
             number,
             node: 0,
+            put_ns: 0,
             place: 0,
         }
+    }
+}
+
+/// What an agent says to its own data path of a question (`enum gw_slip_kind`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// Who was asked has the connection.
+    Accepted,
+    /// It has not, and never will.
+    Refused,
+    /// It has not, and may have forgotten that it had: the client's next segment decides.
+    Lapsed,
+}
+
+impl Said {
+    const fn kind(self) -> u8 {
+        match self {
+            Self::Accepted => 2,
+            Self::Refused => 3,
+            Self::Lapsed => 6,
+        }
+    }
+}
+
+impl TransferEntry {
+    /// What becomes of its question, without the request: as if the link had brought it to `own`.
+    /// `None`: the addresses are of two families.
+    pub fn answer(&self, own: MacAddr, flow: FlowId, said: Said) -> Option<Vec<u8>> {
+        self.said(own, self.to, flow, (said.kind(), self.number), [0, 0])
+    }
+
+    /// Who is to get this node's share, at `heir` on the link, is told that the connection is at
+    /// the server of the number `at`. If the entry says that it has gone, that counts instead.
+    pub fn bequest(&self, own: MacAddr, heir: MacAddr, flow: FlowId, at: u32) -> Option<Vec<u8>> {
+        // It may be asked under the last number, or was.
+        let number = self.number.saturating_sub(1);
+        self.said(own, heir, flow, (BEQUEST, number), [at, 0])
+    }
+
+    fn said(
+        &self,
+        own: MacAddr,
+        from: MacAddr,
+        flow: FlowId,
+        (kind, number): (u8, u32),
+        nodes: [u32; 2],
+    ) -> Option<Vec<u8>> {
+        let segment = Segment {
+            source: flow.key.client,
+            destination: flow.key.service,
+            seq: self.seq,
+            ack: SeqNumber(0),
+            flags: TcpFlags::ACK,
+            wnd: 0,
+            options: TcpOptions::default(),
+            payload: &[],
+        };
+        let packet = segment.to_packet().ok()?;
+        let is_v6 = packet.first()? >> 4 == 6;
+        let ether_type = if is_v6 { IPV6 } else { IPV4 };
+        let mut slip = [0; SLIP];
+        slip[..MAGIC.len()].copy_from_slice(MAGIC);
+        slip[MAGIC.len()] = UNTAGGED;
+        slip[SLIP_KIND] = kind;
+        slip[SLIP_NUMBER..SLIP_IRS].copy_from_slice(&number.to_be_bytes());
+        slip[SLIP_IRS..SLIP_IRS + 4].copy_from_slice(&flow.irs.0.to_be_bytes());
+        let nodes = nodes.map(u32::to_be_bytes);
+        slip[SLIP_NODES..SLIP_NODES + 8].copy_from_slice(nodes.as_flattened());
+        let parts = [&own.0, &from.0, &ether_type[..], &packet, &slip];
+        Some(parts.concat())
     }
 }
 
@@ -70,14 +148,14 @@ impl KeptQuestion {
 
     /// The answer of whom was asked, as if the link had brought it to `own`: for
     /// [`MARK_SETTLED`](crate::MARK_SETTLED).
-    pub fn answer(&self, own: MacAddr, accepted: bool) -> Vec<u8> {
+    pub fn answer(&self, own: MacAddr, said: Said) -> Vec<u8> {
         let mut frame = self.frame.clone();
         frame[..6].copy_from_slice(&own.0);
         frame[6..12].copy_from_slice(&self.to.0);
         let is_v6 = frame[14] >> 4 == 6;
         frame[12..14].copy_from_slice(if is_v6 { &IPV6 } else { &IPV4 });
         // Its tag was another one's; what an agent says needs none.
-        frame[self.slip + SLIP_KIND] = if accepted { ACCEPTED } else { REFUSED };
+        frame[self.slip + SLIP_KIND] = said.kind();
         frame
     }
 }
@@ -127,7 +205,7 @@ impl QuestionTable {
         let Some(slip) = slip_of(&frame) else {
             return Ok(None);
         };
-        if raw.partial != 0 && godwit_wire::Segment::fill_checksum(&mut frame[14..slip]).is_err() {
+        if raw.partial != 0 && Segment::fill_checksum(&mut frame[14..slip]).is_err() {
             return Ok(None);
         }
         Ok(Some(KeptQuestion {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{FlowId, FlowKey, MacAddr};
+use godwit_wire::{FlowId, FlowKey, MacAddr, SeqNumber};
 use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
@@ -14,6 +14,18 @@ const _: () = assert!(size_of::<types::gw_transfer>() == 64);
 /// As `GW_TRANSFER_ASKED` and `GW_TRANSFER_GONE`.
 const ASKED: u32 = 2;
 const GONE: u32 = 3;
+
+impl TransferEntry {
+    /// Whether that question is open, and has no answer.
+    pub const fn asks(&self, number: u32) -> bool {
+        self.state == ASKED && self.number == number
+    }
+
+    /// Whether another server has it.
+    pub const fn has_gone(&self) -> bool {
+        self.state == GONE
+    }
+}
 
 /// A connection that needs another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +50,10 @@ pub struct TransferEntry {
     pub number: u32,
     /// For how long its client may be silent before an entry goes that goes by itself.
     pub idle: Duration,
+    /// Where the request begins that it was offered with.
+    pub seq: SeqNumber,
+    /// Where the server that was asked, or has it, is on the link.
+    pub to: MacAddr,
 }
 
 /// Typed access to them.
@@ -62,6 +78,24 @@ impl TransferTable {
         })
     }
 
+    /// Every connection of which something is known, in no order. Those that come or go meanwhile
+    /// may be missed.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a read; what came before was passed to `each`.
+    pub fn for_each_entry(
+        &self,
+        mut each: impl FnMut(FlowId, TransferEntry),
+    ) -> Result<(), MapError> {
+        self.0.for_each(|key, raw| {
+            let flow = FlowId {
+                key: FlowKey::from(key),
+                irs: SeqNumber(raw.irs),
+            };
+            each(flow, entry(&raw));
+        })
+    }
+
     /// What is known of one connection, and not of an earlier one with the same addresses.
     ///
     /// # Errors
@@ -69,11 +103,17 @@ impl TransferTable {
     pub fn get(&self, flow: FlowId) -> Result<Option<TransferEntry>, MapError> {
         let raw = self.0.lookup(&types::gw_flow_key::from(flow.key))?;
         let raw = raw.filter(|raw| raw.irs == flow.irs.0);
-        Ok(raw.map(|raw| TransferEntry {
-            state: raw.state,
-            number: raw.number,
-            idle: Duration::from_nanos(raw.idle_ns),
-        }))
+        Ok(raw.as_ref().map(entry))
+    }
+}
+
+const fn entry(raw: &types::gw_transfer) -> TransferEntry {
+    TransferEntry {
+        state: raw.state,
+        number: raw.number,
+        idle: Duration::from_nanos(raw.idle_ns),
+        seq: SeqNumber(raw.seq),
+        to: MacAddr(raw.to.mac),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) const AROUND: Around = Around {
     mate: Mate::Serves,
     by_standby: false,
     unwilling: Some(Reason::NoListener),
+    in_place: false,
     twin_is_idle: false,
     ward: None,
     stands_by: false,
@@ -81,8 +82,19 @@ impl<'a> Pair<'a> {
 
     /// A frame that is that input, in both. What comes out.
     pub(crate) fn put(&mut self, hook: Hook, input: Input, frame: &[u8]) -> Verdict {
+        self.put_marked(hook, 0, input, frame)
+    }
+
+    /// The same of a frame with that mark.
+    pub(crate) fn put_marked(
+        &mut self,
+        hook: Hook,
+        mark: u32,
+        input: Input,
+        frame: &[u8],
+    ) -> Verdict {
         let verdict = self.judge(input);
-        let (got, reasons) = self.bench.pass(hook, frame);
+        let (got, reasons) = self.bench.pass_marked(hook, mark, frame);
         let (want, reason) = expected(verdict);
         assert_eq!(got, want, "{reasons:?}\n{}", self.story.join("\n"));
         if let Some(reason) = reason {
@@ -112,7 +124,8 @@ impl<'a> Pair<'a> {
             entry.expect("it can be read").map(|it| it.state)
         };
         while state() != Some(Place::Gone.code()) {
-            assert!(Instant::now() < end, "{:?}", state());
+            let story = || self.story.join("\n");
+            assert!(Instant::now() < end, "{:?}\n{}", state(), story());
         }
         self.judge(Input::Timer);
     }

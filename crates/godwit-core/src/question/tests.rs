@@ -6,14 +6,20 @@ use super::*;
 
 #[test]
 fn every_word_is_decided_on_either_route() {
-    for route in Route::ALL {
-        let settled = QuestionWord::ALL.map(|word| settle(word, route));
+    for (route, memory) in Route::ALL
+        .into_iter()
+        .flat_map(|it| Memory::ALL.map(|m| (it, m)))
+    {
+        let settled = QuestionWord::ALL.map(|word| settle(word, route, memory));
+        let never = match memory {
+            Memory::Whole => Settling::TakeBack,
+            Memory::Partial => Settling::Lapse,
+        };
         let has = match route {
             Route::Direct => Settling::LetGo,
             Route::ByStandby => Settling::PutAgain,
         };
-        let all = [Settling::Ignore, Settling::TakeBack, has, Settling::Wait];
-        assert_eq!(settled, all);
+        assert_eq!(settled, [Settling::Ignore, never, has, Settling::Wait]);
     }
 }
 
@@ -156,10 +162,12 @@ impl World {
             });
         }
         if let Some(word) = self.answer {
-            let origin = match settle(word.word(), Route::Direct) {
+            let origin = match settle(word.word(), Route::Direct, Memory::Whole) {
                 Settling::TakeBack => decided(Origin::Back),
                 Settling::LetGo => decided(Origin::Gone),
-                Settling::PutAgain | Settling::Wait | Settling::Ignore => self.origin,
+                Settling::Lapse | Settling::PutAgain | Settling::Wait | Settling::Ignore => {
+                    self.origin
+                }
             };
             let answer = None;
             all.push(Self {

@@ -15,6 +15,7 @@ impl Connection {
             Input::Ask(offer) => self.hear_question(offer, around),
             Input::Accepted(offer, from) => self.hear_answer(offer, from, true),
             Input::Refused(offer, from) => self.hear_answer(offer, from, false),
+            Input::Lapse(offer, from) => self.lapse(offer, from),
             Input::AskByWay { offer, from, to } => self.relay_question(offer, from, to, around),
             Input::AnswerByWay {
                 offer,
@@ -80,6 +81,7 @@ impl Connection {
             return Verdict::Serve(None);
         };
         self.place = Place::Asked;
+        self.lapsed = false;
         self.number += 1;
         self.request = request;
         self.to = Some(to);
@@ -93,19 +95,23 @@ impl Connection {
         let Some(to) = self.to else {
             return Verdict::Drop(Reason::StaleSlip);
         };
-        match (said, around.mate) {
-            (Said::OtherSyn, Mate::Serves | Mate::Silent) => Verdict::Drop(Reason::SynTooEarly),
-            (Said::OtherSyn, Mate::Dead | Mate::Ours) => Verdict::Serve(None),
-            (_, Mate::Dead | Mate::Ours) if has_socket => self.reclaim(said),
-            (Said::Request(request), _) if has_socket && request == self.request => Verdict::Ask {
-                by_way: around.by_standby,
-            },
-            // A twin's server may have said less than the last owner's.
-            (Said::AcknowledgesMore, _) if self.socket == Socket::Own => {
+        let is_dead = matches!(around.mate, Mate::Dead | Mate::Ours);
+        // A twin's server may have said less than the last owner's. Of a question that nobody
+        // remembers there is no better sign.
+        let tells = self.socket == Socket::Own || (self.lapsed && has_socket && !is_dead);
+        match (said, is_dead || self.lapsed) {
+            (Said::OtherSyn, false) => Verdict::Drop(Reason::SynTooEarly),
+            (Said::OtherSyn, true) => Verdict::Serve(None),
+            (_, _) if has_socket && is_dead => self.reclaim(said),
+            (Said::AcknowledgesMore, _) if tells => {
                 self.place = Place::Gone;
                 self.socket = Socket::None;
                 Verdict::LeaveLate(to)
             }
+            (_, true) if has_socket => self.reclaim(said),
+            (Said::Request(request), _) if has_socket && request == self.request => Verdict::Ask {
+                by_way: around.by_standby,
+            },
             (Said::Rest(request), _) if has_socket && request == self.request => {
                 Verdict::AskForRest
             }
@@ -118,12 +124,13 @@ impl Connection {
                 | Said::Other
                 | Said::Reset
                 | Said::Fin,
-                Mate::Serves | Mate::Silent | Mate::Dead | Mate::Ours,
+                true | false,
             ) => Verdict::SendOn(to),
         }
     }
 
-    /// Whom it has asked has no power. If the client has heard that one, nobody can go on.
+    /// Whom it has asked has no power, or had none since. If the client has heard one without
+    /// power, nobody can go on.
     const fn reclaim(&mut self, said: Said) -> Verdict {
         if matches!(said, Said::AcknowledgesMore) {
             self.place = Place::Gone;
@@ -271,6 +278,10 @@ impl Connection {
             self.number = number;
             return Verdict::Come;
         };
+        // That one may yet have the question, and take it.
+        if around.in_place {
+            return Verdict::Refuse(why);
+        }
         match self.place {
             Place::Unknown | Place::Coming => {
                 self.place = Place::Refused;
@@ -315,6 +326,16 @@ impl Connection {
         }
     }
 
+    /// The client's next segment decides.
+    fn lapse(&mut self, offer: Offer, from: Server) -> Verdict {
+        let is_known = offer.number == self.number && offer.request == self.request;
+        if self.place != Place::Asked || !is_known || self.to != Some(from) {
+            return Verdict::Drop(Reason::StaleSlip);
+        }
+        self.lapsed = true;
+        Verdict::Drop(Reason::Lapsed)
+    }
+
     fn relay_question(
         &mut self,
         offer: Offer,
@@ -322,7 +343,8 @@ impl Connection {
         to: Server,
         around: &Around,
     ) -> Verdict {
-        if !around.stands_by || around.ward != Some(from) {
+        let is_over = self.socket == Socket::Twin && self.is_over(offer.number);
+        if !around.stands_by || around.ward != Some(from) || is_over {
             return Verdict::Drop(Reason::StaleSlip);
         }
         // So would this server ask, if it were to own it.
@@ -334,6 +356,20 @@ impl Connection {
             self.owner = Some(from);
         }
         Verdict::SendOn(to)
+    }
+
+    /// Whether the owner's question of that number is over, as far as its standby knows.
+    const fn is_over(&self, number: u32) -> bool {
+        match self.place {
+            Place::Unknown => false,
+            Place::Twin => number <= self.number,
+            Place::Here
+            | Place::Asked
+            | Place::Gone
+            | Place::Refused
+            | Place::Told
+            | Place::Coming => number < self.number,
+        }
     }
 
     fn relay_answer(
@@ -349,10 +385,12 @@ impl Connection {
         };
         let is_known = self.number == offer.number && self.request == offer.request;
         let is_later = self.place == Place::Unknown || offer.number > self.number;
+        // It was to be where the owner is, who knows better.
+        let is_news = is_later || self.to == Some(owner);
         match self.place {
-            Place::Unknown | Place::Gone if accepted && is_later && self.socket == Socket::None => {
+            Place::Unknown | Place::Gone if accepted && is_news && self.socket == Socket::None => {
                 self.place = Place::Gone;
-                self.number = offer.number;
+                self.number = self.number.max(offer.number);
                 self.to = Some(from);
             }
             Place::Told if is_known && accepted => {
@@ -424,8 +462,10 @@ impl Connection {
             Place::Asked | Place::Gone if self.number == number => QuestionWord::Later,
             Place::Asked | Place::Gone => QuestionWord::Never,
             Place::Told if around.mate == Mate::Ours => QuestionWord::Never,
+            // It has gone on under a later number, so it came under this one.
+            Place::Told | Place::Twin if self.number > number => QuestionWord::Has,
             // Its owner may have it.
-            Place::Told | Place::Twin if self.number >= number => QuestionWord::Later,
+            Place::Told | Place::Twin if self.number == number => QuestionWord::Later,
             Place::Told | Place::Twin => QuestionWord::Never,
         };
         Verdict::Settled(word)
@@ -438,6 +478,7 @@ impl Connection {
                 self.place = Place::Gone;
                 Verdict::Nothing
             }
+            Place::Asked if self.lapsed => Verdict::Nothing,
             Place::Asked => Verdict::Remind,
             Place::Gone | Place::Refused | Place::Told => {
                 self.forget();
@@ -454,7 +495,10 @@ impl Connection {
         self.socket = Socket::Adopted;
         self.place = match self.place {
             // The question of the last owner is this one's.
-            Place::Told => Place::Asked,
+            Place::Told => {
+                self.lapsed = false;
+                Place::Asked
+            }
             Place::Gone | Place::Refused | Place::Twin | Place::Coming => Place::Here,
             Place::Unknown | Place::Here | Place::Asked => self.place,
         };

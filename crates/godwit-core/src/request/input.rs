@@ -51,6 +51,9 @@ pub enum Input {
     Accepted(Offer, Server),
     /// The other answer.
     Refused(Offer, Server),
+    /// This server's agent: who was asked, or is in its place, does not have the connection, and
+    /// may have forgotten that it had.
+    Lapse(Offer, Server),
     /// A question that is to go by this server.
     AskByWay {
         /// What is asked.
@@ -111,6 +114,8 @@ pub struct Around {
     pub by_standby: bool,
     /// Why no connection could be taken, if so.
     pub unwilling: Option<Reason>,
+    /// A question is put to another server, in whose place this one is.
+    pub in_place: bool,
     /// The twin here has read all, and its server is not at work on it.
     pub twin_is_idle: bool,
     /// The other server of the share that this one is the standby of, or was.
@@ -152,6 +157,8 @@ pub enum Reason {
     NoSlip,
     /// A question is open, and its own server is not heard.
     Unanswered,
+    /// Nobody remembers what became of the question.
+    Lapsed,
     /// Another server has the connection.
     Away,
     /// A twin is silent.
@@ -177,6 +184,7 @@ impl Reason {
             Self::SentBack => Some("sent_back"),
             Self::NoSlip => Some("no_slip"),
             Self::Unanswered => Some("unanswered"),
+            Self::Lapsed => Some("lapsed"),
             Self::Away => Some("away"),
             Self::Again | Self::Suppressed => None,
         }

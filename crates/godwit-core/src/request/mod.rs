@@ -23,6 +23,9 @@
 //!
 //! - *One voice.* A server is silent from its question on. Only the answer, or that whom it
 //!   has asked is without power, gives it its voice back ([`Connection::is_voice`]).
+//! - *The client knows.* Who was asked may remember nothing, as it was without power since. Then
+//!   the client's next segment decides: it acknowledges what only that server has said, or the
+//!   connection is this server's again ([`Input::Lapse`]).
 //! - *One answer.* What was refused under a number is never accepted under it, nor the other
 //!   way round.
 //! - *A standby knows first.* It is told of a question before the target is.
@@ -149,6 +152,8 @@ pub struct Connection {
     pub to: Option<Server>,
     /// Told, twin: whose twin it is.
     pub owner: Option<Server>,
+    /// Asked: nobody remembers what became of the question. The client knows.
+    pub lapsed: bool,
 }
 
 impl Connection {
@@ -164,6 +169,7 @@ impl Connection {
             request: 0,
             to: None,
             owner: None,
+            lapsed: false,
         }
     }
 
@@ -190,6 +196,7 @@ impl Connection {
             request: 0,
             to: None,
             owner: None,
+            lapsed: false,
             socket: self.socket,
             ruled_out: self.ruled_out,
         };

@@ -42,6 +42,7 @@ fn inputs() -> Vec<Input> {
         for from in [ME_ASKED, STRANGER] {
             all.push(Input::Accepted(offer, from));
             all.push(Input::Refused(offer, from));
+            all.push(Input::Lapse(offer, from));
         }
         for from in [OWNER, STRANGER] {
             let to = ME_ASKED;
@@ -81,6 +82,7 @@ fn arounds() -> Vec<Around> {
                 mate,
                 by_standby: is(1),
                 unwilling: is(2).then_some(Reason::NotOwner),
+                in_place: false,
                 twin_is_idle: is(3),
                 ward: Some(OWNER),
                 stands_by: is(4),
@@ -119,6 +121,7 @@ fn connections() -> Vec<Connection> {
                         request: REQUEST,
                         to: Some(ME_ASKED),
                         owner: Some(OWNER),
+                        lapsed: place == Place::Asked && ruled_out == NUMBER,
                     });
                 }
             }
@@ -246,7 +249,7 @@ fn who_has_nothing_left_waits_for_no_answer() {
 }
 
 /// While a question is open: whether the server is through with it.
-fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
+fn settles(before: &Connection, input: Input, around: &Around, verdict: Verdict) -> bool {
     match input {
         Input::Accepted(..) | Input::Refused(..) | Input::AnswerByWay { .. } => matches!(
             verdict,
@@ -256,13 +259,17 @@ fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
         Input::Ask(_) => verdict == Verdict::Come,
         Input::Came(..) => matches!(verdict, Verdict::MakeTwin { .. }),
         Input::Client(Said::Completes, _) => true,
-        Input::Client(..) if matches!(around.mate, Mate::Dead | Mate::Ours) => true,
+        // Nobody remembers it: the client has decided.
+        Input::Client(..) if before.lapsed || matches!(around.mate, Mate::Dead | Mate::Ours) => {
+            true
+        }
         Input::Client(said, _) => {
             said == Said::AcknowledgesMore && matches!(verdict, Verdict::LeaveLate(_))
         }
         Input::StandBy | Input::Installed => true,
         Input::Fed(_)
         | Input::Own
+        | Input::Lapse(..)
         | Input::AskByWay { .. }
         | Input::RuleOut(_)
         | Input::Timer
@@ -281,7 +288,7 @@ fn silence_gives_no_question_back() {
         }
         let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");
         assert!(
-            after.place == Place::Asked || settles(input, around, verdict),
+            after.place == Place::Asked || settles(&before, input, around, verdict),
             "{}",
             what()
         );
@@ -290,6 +297,73 @@ fn silence_gives_no_question_back() {
             assert!(!after.is_voice(), "{}", what());
         }
     });
+}
+
+/// Nobody remembers what became of the question: the connection is where the client has heard the
+/// reply, or here.
+#[test]
+fn the_client_settles_what_nobody_remembers() {
+    let offer = Offer {
+        number: NUMBER,
+        request: REQUEST,
+    };
+    let mut seen = 0;
+    each(|before, input, around, after, verdict| {
+        if input != Input::Lapse(offer, ME_ASKED) || before.place != Place::Asked {
+            return;
+        }
+        assert_eq!(verdict, Verdict::Drop(Reason::Lapsed));
+        assert!(
+            after.place == Place::Asked && !after.is_voice(),
+            "{after:?}"
+        );
+        if before.socket == Socket::None || matches!(around.mate, Mate::Dead | Mate::Ours) {
+            return;
+        }
+        for said in SAID {
+            let mut later = after;
+            let verdict = later.hear(Input::Client(said, None), around);
+            let what = || format!("{after:?} {said:?} {verdict:?} {later:?}");
+            let place = match said {
+                Said::AcknowledgesMore => Place::Gone,
+                Said::OtherSyn => Place::Asked,
+                Said::Completes => Place::Unknown,
+                Said::Syn
+                | Said::Request(_)
+                | Said::Rest(_)
+                | Said::Other
+                | Said::Reset
+                | Said::Fin => Place::Here,
+            };
+            assert_eq!(later.place, place, "{}", what());
+            seen += 1;
+        }
+    });
+    assert!(seen > 1_000, "{seen}");
+}
+
+/// Who was asked may yet have the question, and take it. Then this server may own what that one
+/// had, and must not deny it.
+#[test]
+fn what_is_refused_in_anothers_place_is_not_remembered() {
+    let offer = Offer {
+        number: NUMBER,
+        request: REQUEST,
+    };
+    let mut around = arounds()[0];
+    around.unwilling = Some(Reason::NotOwner);
+    for (in_place, again) in [
+        (true, Verdict::AcceptAgain),
+        (false, Verdict::Refuse(Reason::Again)),
+    ] {
+        around.in_place = in_place;
+        let mut it = Connection::default();
+        let first = it.hear(Input::Ask(offer), &around);
+        assert_eq!(first, Verdict::Refuse(Reason::NotOwner));
+        it.hear(Input::Installed, &around);
+        it.hear(Input::TakeOver, &around);
+        assert_eq!(it.hear(Input::Ask(offer), &around), again, "{it:?}");
+    }
 }
 
 /// Whatever has changed meanwhile.
@@ -351,7 +425,10 @@ fn who_takes_over_goes_on_with_the_question() {
         let Input::AskByWay { offer, from, to } = input else {
             return;
         };
-        let hears = around.stands_by && from == OWNER && before.socket == Socket::Twin;
+        let is_known = before.place != Place::Unknown;
+        let is_last = before.place == Place::Twin && offer.number == NUMBER;
+        let is_over = is_known && (offer.number < NUMBER || is_last);
+        let hears = around.stands_by && from == OWNER && before.socket == Socket::Twin && !is_over;
         if !hears {
             assert_eq!(before, after);
             return;

@@ -105,8 +105,11 @@ impl World {
         });
     }
 
+    /// A question that nobody remembers waits for its client, which may be served elsewhere.
     pub(super) fn is_open(&self) -> bool {
-        let open = |node: &super::node::Node| node.is_on && node.connection.place == Place::Asked;
+        let open = |node: &super::node::Node| {
+            node.is_on && node.connection.place == Place::Asked && !node.connection.lapsed
+        };
         self.nodes.iter().any(open)
     }
 }

@@ -16,6 +16,7 @@ impl World {
                 owner,
                 Frame::Client {
                     request,
+                    heard: self.request - 1,
                     by: None,
                     hops: HOPS,
                 },
@@ -50,7 +51,12 @@ impl World {
             return;
         }
         match frame {
-            Frame::Client { request, by, hops } => self.hear_client(at, request, (by, hops)),
+            Frame::Client {
+                request,
+                heard,
+                by,
+                hops,
+            } => self.hear_client(at, request, heard, (by, hops)),
             Frame::Syn => self.hear_syn(at),
             Frame::Fed { request, from } => self.hear_owner(at, request, from),
             Frame::Ask {
@@ -95,6 +101,8 @@ impl World {
         if self.has(self.nodes[at].share) != Some(from) {
             return;
         }
+        // What an owner said to its standby before it is there, or lost.
+        self.link.retain(|it| !it.is_question_by(at, from, request));
         let around = self.around(at, Some(from), None);
         if around.stands_by && self.hear(at, Input::Fed(Some(request)), &around) == Verdict::Feed {
             let it = &mut self.nodes[at];
@@ -109,7 +117,11 @@ impl World {
             from: server(from),
             to: server(to),
         };
-        if let Verdict::SendOn(_) = self.hear(at, input, &around)
+        let verdict = self.hear(at, input, &around);
+        if self.nodes[at].connection.place == Place::Told {
+            self.nodes[at].asked_at = self.now;
+        }
+        if let Verdict::SendOn(_) = verdict
             && let Some(target) = self.has(to)
         {
             let by_way = Some(at);
@@ -131,6 +143,7 @@ impl World {
         if of != at && !self.breaks(Rule::OnlyOwn) {
             // It has what that one had, and no more.
             around.unwilling = Some(Reason::NotOwner);
+            around.in_place = true;
         }
         let verdict = self.hear(at, Input::Ask(offer), &around);
         if verdict == Verdict::Come {

@@ -1,6 +1,6 @@
 //! Machines that die and come back, shares that move, twins that are made anew.
 
-use godwit_core::request::{Connection, Input, Place, Socket};
+use godwit_core::request::{Connection, Input, Offer, Place, Socket};
 
 use super::Rule;
 use super::frame::Frame;
@@ -13,6 +13,7 @@ impl World {
         if self.is_wrong() || self.is_lost {
             return;
         }
+        self.now += 1;
         let count = self.nodes.len() as u64;
         let node = usize::try_from(self.random.below(count)).unwrap_or(0);
         match self.random.below(40) {
@@ -36,7 +37,6 @@ impl World {
         if self.nodes.iter().any(|it| !it.is_on) {
             return;
         }
-        self.settle_old();
         self.sums.faults += 1;
         self.tell(|_| format!("{node} dies"));
         self.at_risk |= it.connection.socket != Socket::None;
@@ -52,18 +52,6 @@ impl World {
             }
         }
         self.look();
-    }
-
-    /// Of a question whose connection has gone on since agents hear long before a machine has
-    /// died and is back. That one knows nothing of it.
-    fn settle_old(&mut self) {
-        let number = |it: &Node| it.connection.number;
-        let latest = self.nodes.iter().map(number).max().unwrap_or(0);
-        for node in 0..self.nodes.len() {
-            if self.nodes[node].connection.number < latest && !self.breaks(Rule::Agents) {
-                self.remind(node);
-            }
-        }
     }
 
     fn is_of(&self, share: Id, node: Id) -> bool {
@@ -87,6 +75,8 @@ impl World {
     fn begin_to_own(&mut self, share: Id, node: Id) {
         if self.nodes[node].share == share {
             self.nodes[node].is_protected = false;
+            // The copy is the last owner's.
+            self.nodes[node].is_kept = false;
             let around = self.around(node, None, None);
             self.hear(node, Input::TakeOver, &around);
         }
@@ -108,6 +98,7 @@ impl World {
         self.nodes[node] = Node {
             is_on: true,
             is_heard: true,
+            born_at: self.now,
             ..Node::default()
         };
         for share in 0..self.shares.len() {
@@ -149,6 +140,39 @@ impl World {
         self.hear(standby, Input::Installed, &around);
     }
 
+    /// Who sends on to a share that moves, or its director, may not know yet that the connection
+    /// has gone on. The next owner is told where it is.
+    fn bequeath(&mut self, owner: Id, heir: Id) {
+        let Node {
+            connection: it,
+            share,
+            ..
+        } = self.nodes[owner];
+        let (from, number) = match it.place {
+            Place::Gone => (it.to, it.number),
+            // As another share's. The last number may be one that the heir is, or was, asked under.
+            Place::Twin | Place::Told | Place::Here | Place::Asked => {
+                (Some(server(share)), it.number.saturating_sub(1))
+            }
+            Place::Unknown | Place::Refused | Place::Coming => (None, 0),
+        };
+        let Some(from) = from.filter(|from| *from != server(heir)) else {
+            return;
+        };
+        if self.breaks(Rule::Heirs) {
+            return;
+        }
+        let request = it.request;
+        let offer = Offer { number, request };
+        let input = Input::AnswerByWay {
+            offer,
+            from,
+            accepted: true,
+        };
+        let around = self.around(heir, Some(owner), None);
+        self.hear(heir, input, &around);
+    }
+
     /// A planned move, with all twins.
     fn move_share(&mut self, share: Id) {
         let it = self.shares[share];
@@ -160,18 +184,17 @@ impl World {
         let is_its = here.share == share && here.connection.socket.is_owners();
         let has_twin = there.connection.socket == Socket::Twin && there.share == share;
         let is_whole = !is_its || (has_twin && here.is_protected);
-        let is_open = is_its && here.connection.place == Place::Asked;
-        if !there.is_on || is_open || !(is_whole || self.breaks(Rule::MovesWithTwin)) {
+        if !there.is_on || !(is_whole || self.breaks(Rule::MovesWithTwin)) {
             return;
         }
         self.sums.faults += 1;
         self.tell(|_| format!("share {share} moves from {owner} to {standby}"));
-        // Who sends on to it, or its director, may not know yet that the connection has gone on.
-        let names = |it: &Node| {
-            it.connection.place == Place::Gone && it.connection.to == Some(server(share))
-        };
-        let is_sought = self.led == share || self.nodes.iter().any(names);
-        self.at_risk |= !is_its && is_sought;
+        if !is_its {
+            // Of that share it has asked something, or its owner has, and does not know the answer.
+            let waits = matches!(there.connection.place, Place::Asked | Place::Told);
+            self.at_risk |= waits && there.connection.to == Some(server(share));
+            self.bequeath(owner, standby);
+        }
         self.shares[share].owner = Some(standby);
         // It takes longer than frames live.
         self.link.retain(|flight| !flight.frame.is_slip());

@@ -9,10 +9,11 @@ pub(super) const HOPS: u8 = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// A client's request, or an acknowledgement; by which server it was sent on, and how
-    /// often it may be once more.
+    /// A client's request, or an acknowledgement of so many replies; by which server it was sent
+    /// on, and how often it may be once more.
     Client {
         request: Option<u32>,
+        heard: u32,
         by: Option<Id>,
         hops: u8,
     },
@@ -68,4 +69,27 @@ impl Frame {
 pub(super) struct Flight {
     pub(super) at: Id,
     pub(super) frame: Frame,
+}
+
+impl Flight {
+    /// Whether it is a question of `owner` about that request, or an earlier one, and goes by its
+    /// standby `at`.
+    pub(super) fn is_question_by(&self, at: Id, owner: Id, request: u32) -> bool {
+        match self.frame {
+            Frame::Ask {
+                offer,
+                from,
+                by_way,
+                ..
+            } => {
+                let is_its = self.at == at && by_way == Some(at) && from == owner;
+                is_its && offer.request <= request
+            }
+            Frame::Client { .. }
+            | Frame::Syn
+            | Frame::Fed { .. }
+            | Frame::Answer { .. }
+            | Frame::Came { .. } => false,
+        }
+    }
 }

@@ -51,11 +51,19 @@ pub enum Rule {
     OnlyOwn,
     /// Whose twin it is, is asked in place of an owner that has failed.
     InItsPlace,
+    /// What an owner has asked, the next one settles without a copy of it.
+    WithoutCopy,
+    /// A question that was put again, as its standby was to hear the answer, is let go then.
+    LetsGo,
+    /// Who gets a share learns what has gone on from there.
+    Heirs,
+    /// Who has forgotten what it had accepted does not deny it.
+    Remembers,
 }
 
 impl Rule {
     /// Every one.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Silent,
         Self::OneAnswer,
         Self::Waits,
@@ -69,6 +77,10 @@ impl Rule {
         Self::MovesWithTwin,
         Self::OnlyOwn,
         Self::InItsPlace,
+        Self::WithoutCopy,
+        Self::LetsGo,
+        Self::Heirs,
+        Self::Remembers,
     ];
 }
 

@@ -19,6 +19,13 @@ pub(super) struct Node {
     pub(super) is_protected: bool,
     /// Its question went by its standby.
     pub(super) by_way: bool,
+    /// It has a copy of the question that is open.
+    pub(super) is_kept: bool,
+    /// And has put it again, as its standby was to hear the answer.
+    pub(super) is_put_again: bool,
+    /// When that was put first, and since when this machine is on.
+    pub(super) asked_at: u32,
+    pub(super) born_at: u32,
 }
 
 /// A share: of one server, and of the next one in the ring.

@@ -33,6 +33,8 @@ pub(super) struct World {
     /// A machine that knew of the connection has died.
     pub(super) at_risk: bool,
     pub(super) is_lost: bool,
+    /// Steps since the beginning.
+    pub(super) now: u32,
     pub(super) sums: Sums,
     pub(super) story: Vec<String>,
     pub(super) violation: Option<String>,
@@ -76,6 +78,7 @@ impl World {
             led: 0,
             at_risk: false,
             is_lost: false,
+            now: 0,
             sums: Sums {
                 histories: 1,
                 ..Sums::default()
@@ -207,6 +210,7 @@ impl World {
             } else {
                 is_full.then_some(Reason::NoListener)
             },
+            in_place: false,
             twin_is_idle: !is_busy,
             ward: peer.filter(|_| is_pair && self.is_ring).map(server),
             stands_by: stands_by && self.is_ring,
@@ -260,15 +264,20 @@ impl World {
         &mut self,
         node: Id,
         request: Option<u32>,
+        heard: u32,
         (by, hops): (Option<Id>, u8),
     ) {
         let Some(hops) = hops.checked_sub(1) else {
             return;
         };
-        let it = self.nodes[node].connection;
+        let Node {
+            connection: it,
+            read,
+            ..
+        } = self.nodes[node];
         let said = match (request, it.place) {
-            // It acknowledges the reply that whom was asked has given.
-            (Some(request), Place::Asked) if request > it.request => Said::AcknowledgesMore,
+            // It acknowledges a reply that this server has not given.
+            (_, Place::Asked) if heard > read => Said::AcknowledgesMore,
             (Some(request), _) => Said::Request(request),
             (None, _) => Said::Other,
         };
@@ -281,7 +290,7 @@ impl World {
         let verdict = self.hear(node, input, &around);
         match verdict {
             Verdict::Serve(_) => self.serve(node, request),
-            Verdict::Ask { by_way } => self.ask(node, by_way),
+            Verdict::Ask { by_way } => self.ask_of_client(node, it.place, by_way),
             Verdict::SendOn(to) | Verdict::LeaveLate(to) => {
                 // A server that sends it on has told, or was told.
                 if it.place == Place::Gone && by.is_none() {
@@ -289,7 +298,13 @@ impl World {
                 }
                 let at = self.has(id(to)).unwrap_or_else(|| id(to));
                 let by = Some(node);
-                self.send(at, Frame::Client { request, by, hops });
+                let frame = Frame::Client {
+                    request,
+                    heard,
+                    by,
+                    hops,
+                };
+                self.send(at, frame);
             }
             Verdict::ToOwner => {
                 let share = self.nodes[node].share;
@@ -301,6 +316,7 @@ impl World {
                         owner,
                         Frame::Client {
                             request,
+                            heard,
                             by: None,
                             hops,
                         },
@@ -322,6 +338,17 @@ impl World {
             | Verdict::Remind
             | Verdict::Nothing => {}
         }
+    }
+
+    /// With its request, for the first time or once more.
+    fn ask_of_client(&mut self, node: Id, before: Place, by_way: bool) {
+        let it = &mut self.nodes[node];
+        if before != Place::Asked {
+            it.asked_at = self.now;
+            it.is_put_again = false;
+        }
+        it.is_kept = true;
+        self.ask(node, by_way);
     }
 
     /// A standby has not heard the answer: the agents take its twin away.

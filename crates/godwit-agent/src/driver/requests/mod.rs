@@ -6,9 +6,11 @@
 //! | `placing` | what the data path knows of the other servers |
 //! | `paths` | whether frames arrive there |
 //! | `questions` | connections that were offered, and no answer came |
+//! | `heirs` | connections that have gone on from a share that moves |
 //! | `load` | how loaded this server is; `stalls` reads the pressure |
 //! | `tags` | keys of what servers send each other |
 
+mod heirs;
 mod load;
 mod paths;
 mod placing;
@@ -24,6 +26,7 @@ use super::ground::Ground;
 use super::unreached::Unreached;
 use crate::config::Config;
 use crate::tagging::Tagging;
+pub(super) use heirs::bequeath;
 use load::Loads;
 use placing::Placing;
 use questions::Questions;
@@ -84,7 +87,8 @@ impl Requests {
         question: (FlowId, u32),
         word: QuestionWord,
     ) {
-        self.questions.hear(ground, peer, question, word);
+        self.questions
+            .hear(ground, &self.placing, peer, question, word);
     }
 
     /// A peer tells a key, or uses ours.
@@ -93,7 +97,8 @@ impl Requests {
     }
 
     /// A peer has introduced itself over a new link.
-    pub(super) fn greet(&mut self, ground: &Ground, peer: PeerId, hello: &Hello) {
+    pub(super) fn greet(&mut self, ground: &Ground, peer: PeerId, hello: &Hello, now: MonoTime) {
+        self.questions.greet(peer, hello.incarnation, now);
         tags::offer_tags(ground, &mut self.tagging, peer, hello);
     }
 

@@ -176,6 +176,12 @@ impl Placing {
         Some(owner.filter(|_| placed.is_ring).unwrap_or(side.peer))
     }
 
+    /// Whether that peer is the server of that number, and not one in its place.
+    pub(super) fn is_itself(&self, share: ShareId, node: u32, peer: PeerId) -> bool {
+        let mut placed = self.placed.iter().filter(|placed| placed.share == share);
+        placed.any(|it| it.mates.iter().any(|it| (it.node, it.peer) == (node, peer)))
+    }
+
     /// Where the other servers of a share are on the link, as far as is known.
     pub(super) fn macs(&self, share: ShareId) -> impl Iterator<Item = MacAddr> {
         let placed = self.placed.iter().filter(move |it| it.share == share);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use godwit_bpf::{Hook, Mate as Known, Order};
+use godwit_bpf::{Hook, MARK_SETTLED, Mate as Known, Order, Said as Settled};
 use godwit_core::request::{Connection, Input, Mate, Offer, Place, Said, Server, Socket, Verdict};
 use godwit_lab::host::Host;
 use godwit_wire::TcpFlags;
@@ -139,6 +139,31 @@ impl<'a> Talk<'a> {
         self.pair.put(Hook::Tap, input, &frame);
     }
 
+    /// The agent hears that b, or another server, remembers nothing of that question.
+    fn lapsed(&mut self) {
+        let entry = self
+            .pair
+            .bench
+            .datapath
+            .requests
+            .transfers
+            .get(self.pair.flow);
+        let Some(mut entry) = entry.expect("it can be read") else {
+            return;
+        };
+        let from = if self.pair.one_in(5) { C } else { B };
+        let offer = Offer {
+            number: self.pair.number(),
+            request: self.pair.model.request,
+        };
+        entry.number = offer.number;
+        entry.to = mac(if from == B { Host::B } else { Host::C });
+        let frame = entry.answer(mac(Host::A), self.pair.flow, Settled::Lapsed);
+        let frame = frame.expect("of one family");
+        let input = Input::Lapse(offer, from);
+        self.pair.put_marked(Hook::Tap, MARK_SETTLED, input, &frame);
+    }
+
     /// b offers it.
     fn offered(&mut self) {
         let Some(question) = self.question.clone() else {
@@ -187,7 +212,7 @@ impl<'a> Talk<'a> {
 
     fn step(&mut self) {
         let asked = self.pair.model.place == Place::Asked;
-        match self.pair.noise.below(16) {
+        match self.pair.noise.below(17) {
             0..=3 => self.request(),
             4 | 5 if self.is_said => self.reply(),
             4..=6 => self.answered(),
@@ -210,6 +235,7 @@ impl<'a> Talk<'a> {
                 self.hear(Said::Rest(self.pair.model.request), frame);
             }
             14 if self.pair.one_in(4) => self.forget(),
+            16 => self.lapsed(),
             _ => {
                 let frame = self.segment(ACK, b"");
                 self.hear(Said::Other, frame);

@@ -31,6 +31,7 @@ const STANDS_BY: Around = Around {
     mate: Mate::Serves,
     by_standby: false,
     unwilling: Some(Reason::NotOwner),
+    in_place: false,
     twin_is_idle: false,
     ward: Some(C),
     stands_by: true,
