@@ -283,27 +283,35 @@ static __always_inline bool gw_is_refusal(const struct gw_flow *f,
 }
 
 /*
- * Our kernel had no socket for a segment of a connection that came, and says so bare (RFC
- * 9293 section 3.10.7.1): another CPU had that segment while a twin made way.
+ * Our kernel had no socket for a segment, and says so bare (RFC 9293 section 3.10.7.1), though the
+ * connection has one: another CPU had that segment
+ *
+ *   - while a twin made way for a connection that came;
+ *   - while the third ACK's socket took the place of the handshake's. For a moment the kernel
+ *     finds neither (inet_ehash_insert), and answers the client's first data. The client will
+ *     say it again.
  */
 static __always_inline bool gw_is_premature(struct __sk_buff *skb,
 					    const struct gw_pkt *p,
 					    const struct gw_flow_key *key,
 					    const struct gw_flow *f)
 {
+	bool came = f->flags & GW_FLOW_CAME, has, young;
 	struct bpf_sock *sk;
-	bool has;
 
-	if (!(f->flags & GW_FLOW_CAME) || gw_is_over(f) ||
-	    !(p->flags & GW_TCP_RST) || (p->flags & GW_TCP_ACK))
+	if (gw_is_over(f) || !(p->flags & GW_TCP_RST) ||
+	    (p->flags & GW_TCP_ACK))
 		return false;
-	if (!(f->flags & GW_FLOW_TWIN_SEEN) &&
-	    gw_now() - f->born_ns < GW_BIRTH_NS)
+	young = gw_now() - f->born_ns < GW_BIRTH_NS;
+	if (came && young && !(f->flags & GW_FLOW_TWIN_SEEN))
 		return true;
+	/* a firewall may say so at any time later */
+	if (!came && (!young || f->own.snd_nxt != f->iss + 1))
+		return false;
 	sk = gw_lookup(skb, p->v6, &key->client, &key->service);
 	if (!sk)
 		return false;
-	has = sk->state != GW_TCP_LISTEN;
+	has = sk->state != GW_TCP_LISTEN && sk->state != GW_TCP_TIME_WAIT;
 	bpf_sk_release(sk);
 	return has;
 }

@@ -304,6 +304,43 @@ fn a_twin_whose_data_was_lost_at_its_birth_speaks_all_the_same() {
     });
 }
 
+/// The third ACK is with one CPU, and the client's first data with another one. While the kernel puts
+/// the connection's socket in the place of the handshake's it may find neither, and answers the data
+/// with RST. The client is not to have that: the socket is there. Where there is none, or where it
+/// has spoken already, the RST is meant.
+#[test]
+fn who_has_the_socket_does_not_say_that_there_is_none() {
+    on_bench_of(|bench, lab, _| {
+        let owner = other_machine(lab);
+        take_service_addresses();
+        let standby = Host::B.mac(Network::Data);
+        let (next, both) = (IRS.wrapping_add(1), TcpFlags::SYN.with(ACK));
+        for (port, v6) in [(7, false), (8, true)] {
+            bench.play(Role::Shadow);
+            let _server = listen(everywhere(v6));
+            for frame in [
+                tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b"")),
+                twin(standby, port, v6, (ISS, next), both, b""),
+                tapped(to_service(port, v6, next, ISS + 1, ACK, b"")),
+            ] {
+                owner.send(&frame).expect("it goes");
+            }
+            wait_for(bench, port, v6, |flow| flow.twin_seen);
+            bench.turn(Role::Owner, 1);
+            let rst = |port, seq| from_service(port, v6, seq, 0, TcpFlags::RST, b"");
+            let early = rst(port, ISS + 1);
+            bench.expect(Hook::Gate, "its socket is there", &early, DROP, "not_yet");
+            let word = from_service(port, v6, ISS + 1, next, ACK.with(TcpFlags::PSH), b"x");
+            bench.pass(Hook::Gate, &word);
+            let late = rst(port, ISS + 2);
+            bench.expect(Hook::Gate, "it has spoken", &late, NEXT, "own_rst");
+            bench.connect(port + 2, v6);
+            let none = rst(port + 2, ISS + 1);
+            bench.expect(Hook::Gate, "it has no socket", &none, NEXT, "own_rst");
+        }
+    });
+}
+
 /// A twin that is kept goes to the agent's listener under its service's address, and
 /// to none of its server's; without a server there is none.
 #[test]
