@@ -128,23 +128,31 @@ fn without(kind: &Kind) -> Result<Seen> {
     let _server = server::start(lab.a(), PORT)?;
     lab.take_service_address(Host::A)?;
     let regulars = regulars(&lab)?;
-    wage(&lab, kind, regulars)
+    let since = Instant::now();
+    let seen = wage(&lab, kind)?;
+    Ok(Seen {
+        longest: longest(regulars, since)?,
+        ..seen
+    })
 }
 
 /// The owner of a pair with a witness.
 fn with(kind: &Kind, report: &Report) -> Result<Seen> {
     let lab = lab()?;
-    let pair = Pair::start(&lab, ClusterOptions::default())?;
+    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
     let regulars = regulars(&lab)?;
     pair.must_protect(REGULARS as u64)?;
     let locals: BTreeSet<_> = regulars.iter().map(Watcher::local).collect();
     let before = events(&pair.cluster)?;
-    let mut seen = wage(&lab, kind, regulars)?;
+    let since = Instant::now();
+    let mut seen = wage(&lab, kind)?;
+    pair.find_owner();
     let bare = unprotected(&pair.cluster, pair.owner(), &locals)?;
     for (local, flow) in &bare {
         report.progress(&format!("{local}: {flow:?}"));
     }
     seen.unprotected = bare.len();
+    seen.longest = longest(regulars, since)?;
     let mut after = events(&pair.cluster)?;
     after.retain(|event| !before.contains(event));
     for event in &after {
@@ -164,10 +172,16 @@ fn regulars(lab: &Lab) -> Result<Vec<Watcher>> {
     addresses.map(start).collect()
 }
 
-fn wage(lab: &Lab, kind: &Kind, regulars: Vec<Watcher>) -> Result<Seen> {
+/// Ends them. The longest wait since then of all of them.
+fn longest(regulars: Vec<Watcher>, since: Instant) -> Result<Duration> {
+    let waits = regulars.into_iter().map(|it| it.longest_since(since));
+    let waits = waits.collect::<Result<Vec<_>>>()?;
+    Ok(waits.into_iter().max().unwrap_or_default())
+}
+
+fn wage(lab: &Lab, kind: &Kind) -> Result<Seen> {
     let before = Host::SERVERS.map(|host| accepted(lab, host));
     let mut watch = stillness::start(lab, kind.plan.lasts)?;
-    let since = Instant::now();
     let told = flood::wage(lab, Host::A, PORT, kind.plan)?;
     let mut counts = [0; 2];
     for ((count, host), before) in counts.iter_mut().zip(Host::SERVERS).zip(before) {
@@ -176,17 +190,13 @@ fn wage(lab: &Lab, kind: &Kind, regulars: Vec<Watcher>) -> Result<Seen> {
     watch.wait(AROUND)?;
     let hiccups = stillness::parse(&watch.log())?;
     let hiccup = hiccups.iter().map(|hiccup| hiccup.late).max();
-    let mut longest = Duration::ZERO;
     thread::sleep(CALM);
-    for regular in regulars {
-        longest = longest.max(regular.longest_since(since)?);
-    }
     let [completed, twins] = counts;
     Ok(Seen {
         told,
         completed,
         twins,
-        longest,
+        longest: Duration::ZERO,
         hiccup: hiccup.unwrap_or_default(),
         unprotected: 0,
         events: [0; 3],
