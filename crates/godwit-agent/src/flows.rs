@@ -219,7 +219,7 @@ impl FlowReport {
 }
 
 impl FlowStateName {
-    /// Where a flow stands: a twin that serves after a takeover is an owner's
+    /// Where a flow stands: a twin that does not follow a takeover yet is an owner's
     /// flow, and one whose standby is gone is not protected any more.
     pub fn of(flow: &FlowState, share: ShareView<'_>) -> Self {
         let owned = share.role == Role::Owner;

@@ -135,6 +135,7 @@ static __noinline int gw_obey(struct gw_order *o)
 		return gw_protect(f);
 	case GW_ORDER_ADMIT:
 		if (f->phase != GW_PHASE_TWIN || gw_is_over(f) ||
+		    (f->flags & GW_FLOW_ADOPTED) ||
 		    !(f->flags & GW_FLOW_TWIN_SEEN))
 			return 1;
 		gw_unflag(f, GW_FLOW_NOT_IN_SYNC);

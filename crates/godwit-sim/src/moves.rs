@@ -130,6 +130,7 @@ impl World {
             flow.gate.told_ack = flow.rcv_nxt.min(flow.gate.twin_ack);
         } else {
             flow.gate.gated = false;
+            flow.phase = Phase::Unprotected;
             flow.generation = Generation::NONE;
             self.tally.continued += 1;
         }

@@ -114,6 +114,7 @@ fn is_busy(flow: &FlowState, now: MonoTime) -> bool {
     let twin_nxt = match flow.phase {
         Phase::Protected | Phase::Rejoining => flow.twin_snd_nxt,
         Phase::Twin => flow.snd_nxt,
+        Phase::Unprotected if flow.is_taken_over() => flow.snd_nxt,
         Phase::Confirming
         | Phase::Unprotected
         | Phase::Closed

@@ -69,7 +69,7 @@ impl Offers {
     fn is_due(&self, flow: &FlowState) -> bool {
         flow.share == self.share
             && flow.twin
-            && flow.phase == Phase::Twin
+            && (flow.phase == Phase::Twin || flow.is_taken_over())
             && !flow.not_in_sync
             && !flow.cut_short
             && flow.heard_ns <= self.idle_since.0

@@ -23,7 +23,7 @@ enum gw_phase {
 	GW_PHASE_CONFIRMING = 1, /* owner: gated, no twin has answered yet */
 	GW_PHASE_PROTECTED = 2, /* owner: a twin holds all that was told */
 	GW_PHASE_UNPROTECTED = 3, /* owner: not gated; gw_flow.why says why */
-	GW_PHASE_TWIN = 4, /* shadow, or owner after a takeover */
+	GW_PHASE_TWIN = 4, /* shadow: a silent twin; see gw_turn_owner() */
 	GW_PHASE_CLOSED = 5, /* shadow: the twin reset before the flow ended */
 	GW_PHASE_ENDED = 6, /* both FINs acknowledged, or a RST passed */
 	GW_PHASE_REJOINING = 7, /* owner: a twin is made of a running flow */

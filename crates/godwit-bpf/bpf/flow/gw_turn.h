@@ -76,7 +76,11 @@ static __always_inline void gw_forget_debts(struct gw_flow *f)
 /*
  * The standby has become the owner of a twin. After a planned move the node
  * that owned it last is its standby: what it holds it has reported, so the
- * gate is shut from the first word on.
+ * gate is shut from the first word on. Otherwise nobody has a twin of it until
+ * the agent has one made.
+ *
+ * Earlier programs left such a flow in GW_PHASE_TWIN. GW_FLOW_ADOPTED tells it from
+ * a silent twin, and what an unprotected flow may do it may, too.
  */
 static __always_inline void gw_turn_owner(struct gw_flow *f,
 					  const struct gw_share *s)
@@ -98,12 +102,12 @@ static __always_inline void gw_turn_owner(struct gw_flow *f,
 		f->tapped.ack = f->client.ack;
 		f->tapped.wnd = f->client.wnd;
 		f->why = s->gate ? GW_WHY_NONE : GW_WHY_GATE_OFF;
-		gw_flow_enter(f, s->gate ? GW_PHASE_PROTECTED :
-					   GW_PHASE_UNPROTECTED);
 	} else {
 		f->generation = 0;
 		f->why = GW_WHY_AFTER_TAKEOVER;
 	}
+	gw_flow_enter(f, kept && s->gate ? GW_PHASE_PROTECTED :
+					   GW_PHASE_UNPROTECTED);
 	/* what the last owner has under way need not be sent twice */
 	if (kept && gw_after(g->twin_snd_nxt, f->client.ack)) {
 		f->flight = g->twin_snd_nxt;

@@ -25,7 +25,7 @@ pub enum Phase {
     Protected,
     /// Owner: not gated.
     Unprotected,
-    /// A twin: silent, or serving after a takeover.
+    /// Shadow: a silent twin.
     Twin,
     /// Shadow: the twin reset before the flow ended.
     Closed,
@@ -206,6 +206,11 @@ impl FlowState {
             && self.generation == in_sync
     }
 
+    /// Owner: whether it was a twin at a takeover, and has had no other twin since.
+    pub fn is_taken_over(&self) -> bool {
+        self.phase == Phase::Unprotected && self.why == Some(UnprotectedReason::AfterTakeover)
+    }
+
     /// Sequence number of a segment without data now. A twin that lags speaks
     /// from where the client is: what lies before is old to it.
     pub fn send_next(&self) -> SeqNumber {
@@ -325,6 +330,18 @@ fn time_stamps(raw: &types::gw_flow) -> FlowTimestamps {
     }
 }
 
+/// Earlier versions left a flow that was taken over in the phase of a twin.
+fn phase(raw: &types::gw_flow) -> Phase {
+    if raw.flags & Flag::GW_FLOW_OVER.0 != 0 {
+        return Phase::Ended;
+    }
+    let phase = Phase::from_number(raw.phase);
+    if phase == Phase::Twin && raw.flags & Flag::GW_FLOW_ADOPTED.0 != 0 {
+        return Phase::Unprotected;
+    }
+    phase
+}
+
 fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow, share: ShareId) -> FlowState {
     let key = FlowKey {
         client: Endpoint::from(raw_key.client),
@@ -339,11 +356,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow, share: ShareId)
         },
         share,
         generation: Generation(raw.generation),
-        phase: if has(Flag::GW_FLOW_OVER) {
-            Phase::Ended
-        } else {
-            Phase::from_number(raw.phase)
-        },
+        phase: phase(raw),
         why: UnprotectedReason::ALL
             .iter()
             .copied()

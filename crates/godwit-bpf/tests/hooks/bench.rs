@@ -187,6 +187,11 @@ impl Bench {
         self.play_with(role, GENERATION, turn);
     }
 
+    /// Owner after the share has changed hands, with a standby of that generation.
+    pub(crate) fn take_over(&self, generation: Generation, turn: u16) {
+        self.play_with(Role::Owner, generation, turn);
+    }
+
     /// This node stands by, in that generation.
     pub(crate) fn stand_by(&self, generation: u32) {
         self.play_with(Role::Shadow, Generation(generation), 0);

@@ -2,11 +2,12 @@
 
 use godwit_bpf::{Hook, Order, Phase};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{Role, SeqNumber, TcpFlags};
+use godwit_wire::{Generation, Role, SeqNumber, TcpFlags};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench, sent_on, summed,
-    to_service, twin,
+    Bench, DROP, GENERATION, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench,
+    on_bench_of, sent_on, summed, to_service, twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -231,6 +232,61 @@ fn a_standby_that_becomes_the_owner_is_gated_at_once() {
                 REDIRECT,
                 "twin_ack_forwarded",
             );
+            forget(bench);
+        }
+    });
+}
+
+/// Leaves a flow that was taken over as earlier programs did: in `GW_PHASE_TWIN`.
+fn as_before(pins: &str) {
+    let pin = format!("/sys/fs/bpf/godwit/{pins}/maps/gw_flows");
+    let flows = MapHandle::from_pinned_path(pin).expect("it is pinned");
+    let key = flows.keys().next().expect("there is one flow");
+    let found = flows.lookup(&key, MapFlags::ANY).expect("it can be read");
+    let mut flow = found.expect("it is there");
+    // Phase, reason and the shifts of two windows.
+    let words: Vec<_> = (0..flow.len() - 1)
+        .filter(|at| flow[*at..].starts_with(&[3, 6]))
+        .collect();
+    let [at] = words[..] else {
+        panic!("the phase is not found: {words:?}");
+    };
+    flow[at] = 4;
+    let put = flows.update(&key, &flow, MapFlags::EXIST);
+    put.expect("it is written");
+}
+
+/// Nobody has a twin of it: it is an unprotected flow of the owner, may get a twin, and is a
+/// silent twin again when the share moves on. The same holds for one that earlier programs
+/// took over.
+#[test]
+fn a_flow_that_was_taken_over_is_unprotected() {
+    let next = Generation(GENERATION.0 + 1);
+    on_bench_of(|bench, _, pins| {
+        for (v6, before) in [(false, false), (true, false), (false, true), (true, true)] {
+            shadow(bench, 7, v6);
+            bench.take_over(Generation::NONE, 1);
+            let first = from_service(7, v6, SERVICE, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "data", &first, NEXT, "caught_up");
+            if before {
+                as_before(pins);
+            }
+            let flow = bench.flow();
+            assert!(flow.is_taken_over(), "{flow:?}");
+            assert!(!flow.gated && flow.twin, "{flow:?}");
+            let second = from_service(7, v6, SERVICE + 100, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "data", &second, NEXT, "caught_up");
+            let admitted = bench.order(Order::Admit);
+            assert!(admitted.is_err(), "it is no silent twin");
+            bench.take_over(next, 1);
+            let rejoin = bench.order(Order::Rejoin(next, SeqNumber(SERVICE)));
+            rejoin.expect("it can have a twin");
+            assert_eq!(bench.flow().phase, Phase::Rejoining);
+            bench.take_over(Generation::NONE, 1);
+            bench.turn(Role::Shadow, 2);
+            bench.order(Order::Turn).expect("it follows");
+            let flow = bench.flow();
+            assert_eq!((flow.phase, flow.gated), (Phase::Twin, false));
             forget(bench);
         }
     });
