@@ -54,11 +54,16 @@ pub struct SegmentCosts {
 }
 
 /// Measures on an interface of this network namespace, which gets the programs for as long.
+/// Their pins are in the folder `pins`; if this process is killed, its caller removes it.
 ///
 /// # Errors
 /// If the programs can't be loaded, the kernel does not run them, or a hook does to a
 /// segment what it does to none of a protected connection.
-pub fn segment_costs(interface: &str, batches: u32) -> Result<SegmentCosts, AgentError> {
+pub fn segment_costs(
+    interface: &str,
+    pins: &str,
+    batches: u32,
+) -> Result<SegmentCosts, AgentError> {
     let interface = Interface::by_name(interface).map_err(MachineError::from)?;
     let cookie = netns_cookie().map_err(MachineError::Socket)?;
     let settings = Settings {
@@ -72,7 +77,7 @@ pub fn segment_costs(interface: &str, batches: u32) -> Result<SegmentCosts, Agen
         policies: Vec::new(),
         tunnel: None,
     };
-    let pins = PinDir::open(&format!("n{cookie}-datapath-load"))?;
+    let pins = PinDir::open(pins)?;
     let (datapath, _events) = Datapath::open(&settings, pins).map_err(MachineError::from)?;
     let bench = Bench {
         datapath,

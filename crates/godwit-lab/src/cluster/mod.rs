@@ -39,7 +39,7 @@ pub const BINARY_VARIABLE: &str = "GODWIT_BIN";
 const COMMAND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Where agents pin programs and maps.
-const PIN_ROOT: &str = "/sys/fs/bpf/godwit";
+pub(crate) const PIN_ROOT: &str = "/sys/fs/bpf/godwit";
 
 /// The agents of a lab that outlives them.
 #[derive(Debug)]

@@ -10,12 +10,19 @@ pub(crate) struct Args {
     /// Gets the programs meanwhile.
     #[arg(long)]
     interface: String,
+    /// The name of the folder for its pins, which the caller removes if this is killed.
+    #[arg(long)]
+    pins: String,
     /// How many batches of segments are put through them, of each kind and twice.
     #[arg(long)]
     batches: u32,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    out::json(&godwit_agent::segment_costs(&args.interface, args.batches)?)?;
+    out::json(&godwit_agent::segment_costs(
+        &args.interface,
+        &args.pins,
+        args.batches,
+    )?)?;
     Ok(ExitCode::SUCCESS)
 }
