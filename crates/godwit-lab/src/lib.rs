@@ -43,9 +43,11 @@ mod packet;
 pub mod ping;
 pub mod process;
 mod tool;
+mod unknown;
 pub mod volume;
 
 pub use host::{Host, Network};
 pub use lab::{Lab, LabOptions, Node, SWITCH_VARIABLE, Switch};
 pub use machine::Machine;
 pub use process::{Output, Process, SAME_CAUSE};
+pub use unknown::Unknown;

@@ -83,11 +83,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use budget::Budget;
 use figure::Theme;
 use report::Report;
+
+use crate::Unknown;
 
 /// Names that [`run`] knows, with what each measures.
 pub const NAMES: [(&str, &str); 12] = [
@@ -160,15 +162,16 @@ pub struct BenchOptions {
 /// which there was time, whether or not it meets its target.
 ///
 /// # Errors
-/// Fails if there is no such benchmark, if this machine can't have a lab, or
-/// if no figure has the prefix that was asked for.
+/// Fails with [`Unknown`] if there is no such benchmark, or no figure has the prefix that was
+/// asked for; else if this machine can't have a lab.
 pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
     let Some(themes) = Theme::of(name) else {
         let known = NAMES.map(|(name, _)| name).join(", ");
-        bail!("there is no benchmark {name:?}; there are: {known}");
+        let sentence = format!("there is no benchmark {name:?}; there are: {known}");
+        return Err(Unknown::new(sentence).into());
     };
-    crate::Lab::available()?;
     let report = Report::new(options.json, options.only.clone(), themes)?;
+    crate::Lab::available()?;
     let budget = Budget::new(options.quick, options.seconds.map(Duration::from_secs));
     let Some(limit) = budget.limit() else {
         return measure_all(themes, budget, &report);

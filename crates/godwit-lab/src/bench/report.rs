@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::figure::{self, Spec, Target, Theme};
 use super::stats::Samples;
+use crate::Unknown;
 
 /// The schema of every line.
 const SCHEMA: &str = "godwit.bench/1";
@@ -73,8 +74,10 @@ impl Report {
         };
         ensure!(
             themes.iter().any(|theme| report.wants(*theme)),
-            "no figure begins with {:?}",
-            report.only.unwrap_or_default()
+            Unknown::new(format!(
+                "no figure begins with {:?}",
+                report.only.unwrap_or_default()
+            ))
         );
         Ok(report)
     }
@@ -290,6 +293,7 @@ mod tests {
         assert!(!report.wants(Theme::Crowd));
         assert!(report.is_asked_for("ratio.bulk.up.5m"));
         assert!(!report.is_asked_for("ratio.bulk.down.5m"));
-        assert!(Report::new(true, Some("nonsense".into()), &ALL).is_err());
+        let wrong = Report::new(true, Some("nonsense".into()), &ALL).expect_err("there is none");
+        assert!(wrong.is::<Unknown>(), "{wrong}");
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use super::disturb::Disturbance;
 use super::phase::Phase;
 use super::reconfigure::How;
+use crate::Unknown;
 use crate::links::Death;
 
 /// Numbers that look random, the same for the same seed: splitmix64.
@@ -232,9 +233,11 @@ impl Plan {
         let left_out: Vec<_> = left_out.into_iter().map(|(name, _)| name).collect();
         ensure!(
             !kinds.is_empty() || !left_out.is_empty(),
-            "no fault is called {:?}; there are: {}",
-            only.unwrap_or(""),
-            names()
+            Unknown::new(format!(
+                "no fault is called {:?}; there are: {}",
+                only.unwrap_or(""),
+                names()
+            ))
         );
         ensure!(
             !kinds.is_empty(),

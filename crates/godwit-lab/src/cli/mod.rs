@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::Unknown;
+
 /// The version of the `godwit` that runs this program.
 const CALLER: &str = "GODWIT_LAB_CALLER";
 
@@ -52,8 +54,13 @@ pub fn run() -> ExitCode {
     carry_out(&Cli::parse().command).unwrap_or_else(|error| {
         // Nobody may be listening any more; the exit code says it too.
         let _ = writeln!(io::stderr(), "godwit-lab: {error:#}");
-        ExitCode::FAILURE
+        code_of(&error)
     })
+}
+
+/// `godwit` becomes this program, so the codes are those of `godwit`: 1 failed, 2 usage.
+fn code_of(error: &anyhow::Error) -> ExitCode {
+    ExitCode::from(if error.is::<Unknown>() { 2 } else { 1 })
 }
 
 fn carry_out(command: &Command) -> anyhow::Result<ExitCode> {
@@ -82,4 +89,33 @@ fn of_one_build() -> anyhow::Result<()> {
         "this is godwit-lab {own}, and godwit is of version {caller}: install both from one build"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a word that clap does not know.
+    #[test]
+    fn a_name_that_does_not_exist_is_wrong_usage() {
+        for line in [
+            "demo nope",
+            "bench nope",
+            "bench datapath --only zzz",
+            "chaos --faults nope",
+            "chaos --ring --faults nope",
+            "chaos --hostile --faults nope",
+        ] {
+            let words = ["godwit-lab"].into_iter().chain(line.split(' '));
+            let cli = Cli::try_parse_from(words).expect("names are free text");
+            let error = carry_out(&cli.command).expect_err("nothing is called so");
+            assert_eq!(code_of(&error), ExitCode::from(2), "{line}: {error:#}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(line.split(' ').next_back().unwrap_or_default())
+            );
+        }
+        assert_eq!(code_of(&anyhow::anyhow!("no root")), ExitCode::from(1));
+    }
 }

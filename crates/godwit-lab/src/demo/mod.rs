@@ -13,10 +13,11 @@ mod view;
 
 use std::io;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use view::View;
 
+use crate::Unknown;
 use crate::apps::content::Content;
 
 /// Bytes of the file: the same on every machine and day.
@@ -88,7 +89,7 @@ impl DemoOptions {
 /// Runs the demonstration called `name`; true if it showed what it should.
 ///
 /// # Errors
-/// Fails if there is no such demonstration, if this machine can't have a lab,
+/// Fails with [`Unknown`] if there is no such demonstration; else if this machine can't have a lab,
 /// or if something other than what is demonstrated goes wrong.
 pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
     let mut view = if options.json {
@@ -127,7 +128,8 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
         }
         other => {
             let known = NAMES.map(|(name, _)| name).join(", ");
-            bail!("there is no demonstration {other:?}; there are: {known}")
+            let sentence = format!("there is no demonstration {other:?}; there are: {known}");
+            Err(Unknown::new(sentence).into())
         }
     }
 }

@@ -13,6 +13,7 @@ use nix::sys::socket::sockopt::Linger;
 
 use super::keys::Keys;
 use super::server::{self, Seen};
+use crate::Unknown;
 use crate::chaos::plan::Random;
 use crate::chaos::world::PORT;
 use crate::host::{Host, Network, SERVICE};
@@ -107,7 +108,10 @@ impl Attack {
         let names = ALL.map(|(name, _)| name).join(", ");
         ensure!(
             !chosen.is_empty(),
-            "no attack is called so; there are: {names}"
+            Unknown::new(format!(
+                "no attack is called {:?}; there are: {names}",
+                only.unwrap_or("")
+            ))
         );
         Ok(chosen)
     }

@@ -8,6 +8,7 @@ use super::super::disturb::Disturbance;
 use super::super::plan::{Links, Random};
 use super::super::reconfigure::How;
 use super::world::{PROGRAMS, Program, SERVERS};
+use crate::Unknown;
 use crate::host::Host;
 use crate::links::Death;
 
@@ -131,9 +132,11 @@ impl Plan {
         let kinds: Vec<_> = all.map(|(_, fault)| fault).collect();
         ensure!(
             !kinds.is_empty(),
-            "no fault is called {:?}; there are: {}",
-            only.unwrap_or(""),
-            KINDS.map(|(name, _)| name).join(", ")
+            Unknown::new(format!(
+                "no fault is called {:?}; there are: {}",
+                only.unwrap_or(""),
+                KINDS.map(|(name, _)| name).join(", ")
+            ))
         );
         Ok(Self {
             random: Random::new(seed),
