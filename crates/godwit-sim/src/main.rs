@@ -38,7 +38,7 @@ struct Args {
     mutant: Option<Mutant>,
     /// Try every history of a small cluster instead, within the bounds of CI, or
     /// within those that follow.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["seconds", "faults", "mutant"])]
     exhaustive: bool,
     #[command(flatten)]
     within: Within,
@@ -46,13 +46,13 @@ struct Args {
     #[arg(long)]
     requests: Option<u64>,
     /// With --requests: break a rule, to see that it is missed.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "requests")]
     broken: Option<Rule>,
     /// Run so many histories of snapshots that servers commit instead.
     #[arg(long)]
     commits: Option<u64>,
     /// With --commits: what agents or standbys fail to do, to see that it is missed.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "commits")]
     failing: Option<commits::Fault>,
 }
 
@@ -60,44 +60,47 @@ struct Args {
 #[derive(Debug, clap::Args)]
 struct Within {
     /// With --exhaustive: faults in one history.
-    #[arg(long)]
+    #[arg(long, requires = "exhaustive")]
     most_faults: Option<u8>,
     /// With --most-faults: moves in one history.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, requires = "most_faults")]
     moves: u8,
     /// With --most-faults: steps of time in a term, at least 3.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, requires = "most_faults", value_parser = clap::value_parser!(u32).range(3..))]
     ticks: u32,
     /// With --most-faults: steps of time that outages last.
-    #[arg(long, num_args = 1.., default_values_t = [4])]
+    #[arg(long, num_args = 1.., default_values_t = [4], requires = "most_faults")]
     outages: Vec<u8>,
     /// With --most-faults: stop agents between any two actions as well.
-    #[arg(long)]
+    #[arg(long, requires = "most_faults")]
     between: bool,
     /// With --most-faults: from the first moment on.
-    #[arg(long)]
+    #[arg(long, requires = "most_faults")]
     boot: bool,
     /// With --most-faults: with the share where its primary is not.
-    #[arg(long)]
+    #[arg(long, requires = "most_faults")]
     away: bool,
     /// With --most-faults: with clocks that are wrong.
-    #[arg(long)]
+    #[arg(long, requires = "most_faults")]
     drift: bool,
     /// With --exhaustive: take a mechanism away.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "exhaustive")]
     flaw: Option<Flaw>,
 }
 
-fn main() -> io::Result<ExitCode> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    carry_out(&Args::parse()).unwrap_or_else(|error| ExitCode::from(godwit_sim::unheard(&error)))
+}
+
+fn carry_out(args: &Args) -> io::Result<ExitCode> {
     if args.exhaustive {
-        return exhaust(&args);
+        return exhaust(args);
     }
     if let Some(histories) = args.requests {
-        return follow(&args, histories);
+        return follow(args, histories);
     }
     if let Some(histories) = args.commits {
-        return commit(&args, histories);
+        return commit(args, histories);
     }
     let (tally, wrong) = if args.trace {
         let outcome = godwit_sim::history(args.seed, args.mutant, true);
@@ -105,7 +108,7 @@ fn main() -> io::Result<ExitCode> {
         let wrong = outcome.violation.is_some().then_some(outcome);
         (tally, wrong.into_iter().collect())
     } else {
-        godwit_sim::run(&limits(&args))
+        godwit_sim::run(&limits(args))
     };
     // Without it the history is another one.
     let mutant = args.mutant.and_then(|it| it.to_possible_value());
@@ -226,6 +229,59 @@ fn commit(args: &Args, histories: u64) -> io::Result<ExitCode> {
         Err(wrong) => {
             writeln!(out, "seed {}: {}", wrong.seed, wrong.what)?;
             Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(["godwit-sim"].into_iter().chain(line.split_whitespace()))
+    }
+
+    /// A flawed run that says "0 violations" would be none.
+    #[test]
+    fn nothing_is_ignored() {
+        for line in [
+            "--exhaustive --most-faults 1 --ticks 0",
+            "--exhaustive --most-faults 1 --ticks 2",
+            "--exhaustive --ticks 6",
+            "--flaw no-fence",
+            "--most-faults 1",
+            "--exhaustive --seconds 2",
+            "--exhaustive --faults 2",
+            "--exhaustive --mutant no-fence",
+            "--broken silent",
+            "--failing early-answer",
+        ] {
+            let error = parse(line).expect_err(line);
+            assert_ne!(error.kind(), ErrorKind::InvalidValue, "{line}");
+        }
+    }
+
+    /// What `make sim` and docs/simulation.md have.
+    #[test]
+    fn defaults_need_nothing_else() {
+        for line in [
+            "",
+            "--exhaustive",
+            "--exhaustive --most-faults 1 --ticks 3",
+            "--exhaustive --most-faults 2 --moves 1 --between --outages 1 4",
+            "--exhaustive --most-faults 2 --away --outages 0 4",
+            "--exhaustive --flaw no-fence --most-faults 2 --trace",
+            "--seed 1 --seconds 2",
+            "--requests 20000",
+            "--requests 20000 --broken silent",
+            "--commits 20000",
+            "--commits 20000 --failing early-answer",
+        ] {
+            if let Err(error) = parse(line) {
+                panic!("{line}: {error}");
+            }
         }
     }
 }

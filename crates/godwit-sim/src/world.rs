@@ -14,6 +14,7 @@ use crate::flow::Frame;
 use crate::host::{Claims, Host, Input};
 use crate::link::Links;
 use crate::network::Network;
+use crate::out;
 use crate::plan::{MS, Plan, SERVERS};
 use crate::proof::{Canaries, Canary};
 use crate::queue::Queue;
@@ -323,7 +324,8 @@ impl World {
     pub(crate) fn trace(&self, what: impl FnOnce(&Self) -> String) {
         if self.tracing {
             let ms = self.now_ns / MS;
-            println!("{ms:>6}.{:06}  {}", self.now_ns % MS, what(self));
+            let ns = self.now_ns % MS;
+            out::line(&format!("{ms:>6}.{ns:06}  {}", what(self)));
         }
     }
 
