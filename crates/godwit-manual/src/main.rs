@@ -79,7 +79,22 @@ fn completions(command: &Command) -> Vec<Made> {
     let made = places.map(|(shell, path)| {
         let mut content = Vec::new();
         generate(shell, &mut command.clone(), name, &mut content);
+        if shell == Shell::Bash {
+            content = one_spelling(content, name);
+        }
         (path.into(), content)
     });
     made.into()
+}
+
+/// The script sets a variable to `godwit__pki__subcmd__issue`. `clap_complete` 4.6 asks for
+/// `godwit__subcmd__pki__subcmd__issue`, as if the hyphen of `name` were a space.
+fn one_spelling(script: Vec<u8>, name: &str) -> Vec<u8> {
+    if !name.contains('-') {
+        return script;
+    }
+    let script = String::from_utf8(script).expect("it is made of text");
+    let asked = format!("{}__subcmd__", name.replace('-', "__subcmd__"));
+    let set = format!("{}__subcmd__", name.replace('-', "__"));
+    script.replace(&asked, &set).into_bytes()
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Command;
+use clap::error::ErrorKind;
 
 use crate::{all, godwit, pages};
 
@@ -133,4 +134,46 @@ fn commands_of_other_programs_are_in_it() {
         let has = |wanted| found.get_arguments().any(|it| it.get_id() == wanted);
         assert!(!has("arguments"), "{name} is not only handed on");
     }
+}
+
+/// Each word that comes leads to a branch with what may follow, also where a name has a hyphen.
+#[test]
+fn bash_finds_what_follows_a_command() {
+    let files = files();
+    for (name, least) in [("godwit", 20), ("godwit-pki", 6)] {
+        let script = &files[&format!("bash-completion/completions/{name}")];
+        let mut count = 0;
+        for line in script.lines().map(str::trim) {
+            let Some(set) = line
+                .strip_prefix("cmd=\"")
+                .and_then(|it| it.strip_suffix('"'))
+            else {
+                continue;
+            };
+            if !set.is_empty() {
+                let label = format!("\n        {set})\n");
+                assert!(script.contains(&label), "{name}: no branch {set}");
+                count += 1;
+            }
+        }
+        assert!(count >= least, "{name}: {count} branches");
+    }
+}
+
+/// What is offered must be taken: `godwit-pki issue --version`, too.
+#[test]
+fn commands_of_the_pki_take_the_version_flag_that_their_pages_offer() {
+    let (files, mut seen) = (files(), 0);
+    let program = godwit_pki::cli::command();
+    for command in pages::shown(&program).map(Command::get_name) {
+        let page = plain(&files[&format!("man/man8/godwit-pki-{command}.8")]);
+        if page.contains("--version") {
+            let words = ["godwit-pki", command, "--version"];
+            let said = program.clone().try_get_matches_from(words);
+            let kind = said.map(drop).map_err(|error| error.kind());
+            assert_eq!(kind, Err(ErrorKind::DisplayVersion), "{command}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 5, "all of them offer it");
 }

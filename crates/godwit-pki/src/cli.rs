@@ -17,7 +17,12 @@ use crate::{
 
 /// Makes and revokes certificates of a cluster.
 #[derive(Debug, Parser)]
-#[command(name = "godwit-pki", version, arg_required_else_help = true)]
+#[command(
+    name = "godwit-pki",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
