@@ -94,3 +94,114 @@ async fn who_is_revoked_notices_it_without_a_list_of_its_own() {
         assert_eq!(absence(&ours, NoLink::PeerRevoked).await, 1, "told once");
     }
 }
+
+/// Both ways: `a` dials `b`.
+#[tokio::test]
+async fn a_peer_that_is_revoked_is_cut_off_until_it_has_another_certificate() {
+    for (judge, judged) in [("a", "b"), ("b", "a")] {
+        let mut pair = Pair::new();
+        let authority = pair.dir().join("ca");
+        let list = authority.join(pki::CRL);
+        let [config, other] = match judge {
+            "a" => [&mut pair.a, &mut pair.b],
+            _ => [&mut pair.b, &mut pair.a],
+        };
+        config.tls.crl = Some(list.clone());
+        let (config, other) = (config.clone(), other.clone());
+        let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
+        ours.greet().await;
+        theirs.greet().await;
+        assert!(matches!(
+            ours.next_message().await,
+            Some(Message::Peer(PeerMessage::Hello(_)))
+        ));
+        assert!(matches!(
+            theirs.next_message().await,
+            Some(Message::Peer(PeerMessage::Hello(_)))
+        ));
+        let beat = |sequence| signed(&theirs, judged, sequence);
+        assert!(ours.keys.verify(&beat(1)).is_ok(), "it is alive");
+
+        pki::revoke(&authority, node(judged));
+        let begun = Instant::now();
+        let identity = &ours.sender.shared.identity;
+        identity.renew_lists(&list).expect("it is newer");
+        assert_eq!(ours.next_link().await, Some(Link::Down), "{judged}");
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        assert_eq!(ours.keys.verify(&beat(2)).err(), Some(Refused::NoKey));
+        // It comes again and again.
+        let count = || {
+            let unlinked = ours.sender.unlinked();
+            let mut counts = unlinked.read();
+            counts.find(|(reason, _)| *reason == Unlinked::Revoked)
+        };
+        let end = Instant::now() + PATIENCE;
+        while count().is_none_or(|(_, count)| count < 3) && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(
+            count().is_some_and(|(_, count)| count >= 3),
+            "{:?}",
+            count()
+        );
+        assert!(!ours.sender.is_linked(OTHER), "it has no link");
+        let refused = identity.refused_peers();
+        assert_eq!(refused.into_keys().collect::<Vec<_>>(), [node(judged)]);
+        assert!(
+            ours.next_input().is_none(),
+            "the driver hears nothing of it"
+        );
+
+        let folder = other.tls.cert.parent().expect("a folder");
+        pki::issue(&authority, node(judged), folder, None).expect("issued");
+        let renewed = &theirs.sender.shared.identity;
+        renewed.renew(&other.tls, node(judged)).expect("it is good");
+        ours.greet().await;
+        theirs.greet_until_heard(&ours).await;
+        assert!(
+            ours.keys.verify(&beat(3)).is_ok(),
+            "{judged} is believed again"
+        );
+        assert!(identity.refused_peers().is_empty());
+        assert!(
+            ours.keys.verify(&beat(1)).is_err(),
+            "what it has said before is not forgotten"
+        );
+    }
+}
+
+/// Who has a certificate that was revoked does not end the link of its owner, who has another.
+#[tokio::test]
+async fn a_revoked_certificate_does_no_harm_to_its_owner() {
+    let mut pair = Pair::new();
+    let authority = pair.dir().join("ca");
+    let stolen = Identity::load(&pair.a.tls, node("a")).expect("certificates");
+    pki::revoke(&authority, node("a"));
+    let folder = pair.a.tls.cert.parent().expect("a folder");
+    pki::issue(&authority, node("a"), folder, None).expect("issued");
+    pair.b.tls.crl = Some(authority.join(pki::CRL));
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(
+        b.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
+    assert!(matches!(
+        a.next_message().await,
+        Some(Message::Peer(PeerMessage::Hello(_)))
+    ));
+    for _ in 0..3 {
+        let to = pair.b.own_peer().control;
+        let stream = TcpStream::connect(to).await.expect("listening");
+        let server = tls::server_name(node("b")).expect("a name");
+        let connected = stolen.connector().connect(server, stream).await;
+        let mut byte = [0];
+        let mut stream = connected.expect("TLS says nothing of it");
+        assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
+    }
+    assert!(b.keys.verify(&signed(&a, "a", 1)).is_ok(), "it is alive");
+    assert!(b.sender.is_linked(OTHER) && b.next_input().is_none());
+    let refused = b.sender.shared.identity.refused_peers();
+    assert_eq!(refused.len(), 1, "it is said");
+}
