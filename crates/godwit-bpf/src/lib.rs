@@ -77,6 +77,7 @@ pub use maps::placing::{
     MAX_PLACED_NODES, MAX_RULE_PREFIX, MAX_RULE_SUFFIX, Mate, PlacingRule, PlacingTable, RulePath,
 };
 pub use maps::questions::{KeptQuestion, QuestionTable, Said, Unanswered};
+pub use maps::scan::Scan;
 pub use maps::services::ServiceTable;
 pub use maps::shares::{Front, Keepers, Moves, ShareEntry, ShareTable};
 pub use maps::slots::Slots;

@@ -68,6 +68,7 @@ impl<V> Remembered<V> {
     /// It has ended.
     pub fn remove(&mut self, flow: &FlowKey) {
         self.flows.remove(flow);
+        self.unseen.remove(flow);
     }
 
     /// Forgets all.
@@ -113,6 +114,24 @@ mod tests {
     fn a_flow_that_a_scan_does_not_see_is_forgotten() {
         assert_eq!(scanned(&[1, 3], true), [Some(1), None, Some(9)]);
         assert_eq!(scanned(&[], true), [None, None, None]);
+    }
+
+    /// A scan goes on in steps: others note ends in between.
+    #[test]
+    fn what_ends_during_a_scan_is_not_remembered() {
+        let mut remembered = Remembered::new();
+        for port in [1, 2] {
+            remembered.insert(flow(port), port);
+        }
+        remembered.begin();
+        remembered.saw(flow(1));
+        for port in [1, 2] {
+            remembered.remove(&flow(port));
+            remembered.saw(flow(port));
+        }
+        remembered.end(true);
+        assert_eq!(remembered.get(&flow(1)), None);
+        assert_eq!(remembered.get(&flow(2)), None);
     }
 
     #[test]

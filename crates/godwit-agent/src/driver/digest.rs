@@ -1,11 +1,13 @@
 //! Repair of what the tap lost and no retransmission brings back: that a
 //! connection is over, and a client's last acknowledgement. Whoever looks at all
 //! flows for that sees twins whose applications lag, too ([`godwit_core::twin::lag`]).
+//!
+//! With very many flows a look takes longer than a heartbeat: it goes on in steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use godwit_bpf::{Datapath, FlowState, Phase};
+use godwit_bpf::{Datapath, FlowState, Phase, Scan};
 use godwit_core::remembered::Remembered;
 use godwit_core::twin::lag::{Behind, Finding, Progress};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
@@ -22,8 +24,11 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// with a thousand.
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A scan may take at most this part of the driver's time.
+/// Looks may take at most this part of the driver's time.
 const SHARE_OF_TIME: u32 = 20;
+
+/// When a step of a look ends, at the next thousand flows: a heartbeat waits for no longer.
+const STEP: Duration = Duration::from_millis(1);
 
 /// A client that is quiet for this long has said its last word for now.
 const QUIET_NS: u64 = 10_000_000;
@@ -40,8 +45,10 @@ const LONGEST_LAG: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Digest {
     due: MonoTime,
-    /// Flows at the last look; `None` where nothing was looked at.
+    /// Flows at the last whole look; `None` where nothing was looked at.
     flows: Option<u64>,
+    /// The look that is under way, and what it has seen.
+    look: Option<(Scan, u64)>,
     behind: Remembered<Behind>,
     ended: Vec<FlowEvent>,
     overdue: Vec<FlowEvent>,
@@ -55,6 +62,7 @@ impl Digest {
         Self {
             due: now,
             flows: None,
+            look: None,
             behind: Remembered::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
@@ -141,7 +149,7 @@ impl Digest {
         if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
             self.scan(datapath, shares, ifindex, now, &mut entries);
         } else {
-            self.flows = None;
+            (self.flows, self.look) = (None, None);
             self.behind.clear();
             self.lengths.forget_all();
             self.sums.forget_all();
@@ -156,6 +164,7 @@ impl Digest {
         entries
     }
 
+    /// A step of a look at all flows, or the whole of it if there are few.
     fn scan(
         &mut self,
         datapath: &Datapath,
@@ -164,42 +173,67 @@ impl Digest {
         now: MonoTime,
         entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
     ) {
-        self.behind.begin();
-        self.reminded.begin();
-        self.lengths.begin();
-        let mut count = 0;
-        let scanned = datapath.flows.for_each(|flow| {
-            count += 1;
-            self.behind.saw(flow.id.key);
-            self.reminded.saw(flow.id.key);
-            let Some(share) = shares.get(flow.share) else {
-                return;
-            };
-            let generation = share.entry.generation;
-            if let Some(kind) = complaint(&flow, generation, now) {
-                self.complain(&flow, kind, now);
-            }
-            let protected = flow.is_protected(generation);
-            let quiet = now.0.saturating_sub(flow.heard_ns) >= QUIET_NS;
-            if protected && quiet && !share.kept {
-                self.lengths.look_at(&flow, ifindex, now);
-            }
-            if protected || is_rejoining(&flow, generation) {
-                let found = self.look_behind(&flow, quiet, share.entry.lag_limit, now);
-                if found.ask {
-                    entries.entry(flow.share).or_default().push(entry(&flow));
-                }
-                // One that is kept says what follows its snapshot when it is served.
-                if found.lags && protected && !share.kept {
-                    self.complain(&flow, FlowEventKind::Stalled, now);
-                }
-            }
+        let (mut scan, mut count) = self.look.take().unwrap_or_else(|| {
+            self.behind.begin();
+            self.reminded.begin();
+            (Scan::default(), 0)
         });
-        self.flows = scanned.is_ok().then_some(count);
-        self.behind.end(scanned.is_ok());
-        self.reminded.end(scanned.is_ok());
-        if let Err(error) = scanned {
-            tracing::warn!(error = %error, "can't read the flows for a digest");
+        self.lengths.begin();
+        loop {
+            let stepped = datapath.flows.step(&mut scan, |flow| {
+                count += 1;
+                self.look_at(&flow, (shares, ifindex), now, entries);
+            });
+            match stepped {
+                Ok(false) if clock::now().since(now) < STEP => continue,
+                Ok(false) => self.look = Some((scan, count)),
+                Ok(true) => self.end_look(Some(count)),
+                Err(error) => {
+                    self.end_look(None);
+                    tracing::warn!(error = %error, "can't read the flows for a digest");
+                }
+            }
+            return;
+        }
+    }
+
+    /// All flows were looked at, or the table can't be read.
+    fn end_look(&mut self, flows: Option<u64>) {
+        self.flows = flows;
+        self.behind.end(flows.is_some());
+        self.reminded.end(flows.is_some());
+    }
+
+    fn look_at(
+        &mut self,
+        flow: &FlowState,
+        (shares, ifindex): (&Shares, u32),
+        now: MonoTime,
+        entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
+    ) {
+        self.behind.saw(flow.id.key);
+        self.reminded.saw(flow.id.key);
+        let Some(share) = shares.get(flow.share) else {
+            return;
+        };
+        let generation = share.entry.generation;
+        if let Some(kind) = complaint(flow, generation, now) {
+            self.complain(flow, kind, now);
+        }
+        let protected = flow.is_protected(generation);
+        let quiet = now.0.saturating_sub(flow.heard_ns) >= QUIET_NS;
+        if protected && quiet && !share.kept {
+            self.lengths.look_at(flow, ifindex, now);
+        }
+        if protected || is_rejoining(flow, generation) {
+            let found = self.look_behind(flow, quiet, share.entry.lag_limit, now);
+            if found.ask {
+                entries.entry(flow.share).or_default().push(entry(flow));
+            }
+            // One that is kept says what follows its snapshot when it is served.
+            if found.lags && protected && !share.kept {
+                self.complain(flow, FlowEventKind::Stalled, now);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use godwit_wire::{
 use libbpf_rs::MapHandle;
 
 use super::log::FlowLog;
+use super::scan::Scan;
 use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
@@ -276,6 +277,18 @@ impl FlowTable {
     pub fn for_each(&self, mut each: impl FnMut(FlowState)) -> Result<(), MapError> {
         self.0
             .for_each(|key, raw| each(flow_state(key, &raw, self.1.share_at(raw.share))))
+    }
+
+    /// As [`FlowTable::for_each`], for the next thousand flows or so of a look that goes on in
+    /// steps; whether these were the last ones.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read; the next step begins anew.
+    pub fn step(&self, scan: &mut Scan, mut each: impl FnMut(FlowState)) -> Result<bool, MapError> {
+        let each = |key, raw: types::gw_flow| {
+            each(flow_state(key, &raw, self.1.share_at(raw.share)));
+        };
+        self.0.step(scan, each)
     }
 }
 

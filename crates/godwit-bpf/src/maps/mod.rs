@@ -24,6 +24,7 @@ pub(crate) mod trusts;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use thiserror::Error;
 
+use self::scan::Scan;
 use crate::convert::{Plain, bytes_of, value_of};
 
 /// A map call that failed; the maps of the data path hold no optional state,
@@ -120,6 +121,12 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
     /// Every entry. Those that come or go meanwhile may be missed or seen.
     pub(crate) fn for_each(&self, each: impl FnMut(K, V)) -> Result<(), MapError> {
         scan::for_each(&self.handle, each).map_err(|source| self.error("read", source.into()))
+    }
+
+    /// The next entries of a look in steps; whether these were the last ones.
+    pub(crate) fn step(&self, scan: &mut Scan, each: impl FnMut(K, V)) -> Result<bool, MapError> {
+        let stepped = scan.step(&self.handle, each);
+        stepped.map_err(|source| self.error("read", source.into()))
     }
 
     fn error(&self, op: &'static str, source: libbpf_rs::Error) -> MapError {

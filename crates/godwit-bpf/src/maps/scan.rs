@@ -20,6 +20,57 @@ const BATCH: usize = 1024;
 /// Position in a hash map: a bucket number.
 type Position = u32;
 
+/// A look at a whole map in steps, between which others may use the thread. Entries that come or
+/// go meanwhile may be missed or seen; all others are seen once.
+#[derive(Debug)]
+pub struct Scan {
+    room: usize,
+    position: Option<Position>,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self {
+            room: BATCH,
+            position: None,
+        }
+    }
+}
+
+impl Scan {
+    /// Calls `each` for the next entries, some thousand; whether these were the last ones. The
+    /// next step then begins anew.
+    ///
+    /// # Errors
+    /// If the kernel refuses; the next step begins anew.
+    pub(super) fn step<K: Plain, V: Plain>(
+        &mut self,
+        map: &MapHandle,
+        mut each: impl FnMut(K, V),
+    ) -> io::Result<bool> {
+        let position = self.position.take();
+        let (mut keys, mut values) = (Vec::<K>::new(), Vec::<V>::new());
+        let (count, next, last) = loop {
+            keys.reserve(self.room);
+            values.reserve(self.room);
+            match batch(map, position, &mut keys, &mut values, self.room) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => self.room *= 2,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => break outcome?,
+            }
+        };
+        // SAFETY: the kernel has written `count` keys and values, at most `room`.
+        unsafe { keys.set_len(count) };
+        // SAFETY: as above.
+        unsafe { values.set_len(count) };
+        for (key, value) in keys.into_iter().zip(values) {
+            each(key, value);
+        }
+        self.position = (!last).then_some(next);
+        Ok(last)
+    }
+}
+
 /// Calls `each` for every entry. Entries that come or go meanwhile may be
 /// missed or seen; all others are seen once.
 ///
@@ -29,32 +80,9 @@ pub(super) fn for_each<K: Plain, V: Plain>(
     map: &MapHandle,
     mut each: impl FnMut(K, V),
 ) -> io::Result<()> {
-    let mut room = BATCH;
-    let mut position: Option<Position> = None;
-    let (mut keys, mut values) = (Vec::<K>::new(), Vec::<V>::new());
-    loop {
-        keys.reserve(room);
-        values.reserve(room);
-        let (count, next, last) = match batch(map, position, &mut keys, &mut values, room) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
-                room *= 2;
-                continue;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            outcome => outcome?,
-        };
-        // SAFETY: the kernel has written `count` keys and values, at most `room`.
-        unsafe { keys.set_len(count) };
-        // SAFETY: as above.
-        unsafe { values.set_len(count) };
-        for (key, value) in keys.drain(..).zip(values.drain(..)) {
-            each(key, value);
-        }
-        if last {
-            return Ok(());
-        }
-        position = Some(next);
-    }
+    let mut scan = Scan::default();
+    while !scan.step(map, &mut each)? {}
+    Ok(())
 }
 
 /// Every key of a map of any type, or `most` of them. libbpf-rs takes each error for the end,
