@@ -96,6 +96,8 @@ static __noinline int gw_obey(struct gw_order *o)
 	struct gw_flow_key key = o->key;
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, &key);
 
+	if (o->kind == GW_ORDER_TICK)
+		return gw_start_ticking();
 	if (o->kind == GW_ORDER_SETTLE)
 		return gw_settle(&key, o->irs, o->detail);
 	if (!f || f->irs != o->irs)

@@ -279,6 +279,8 @@ impl Datapath {
             skel: Box::leak(Box::new(MaybeSkel(skel))),
             pins,
         };
+        // If there is no memory for it now the agent tries again (godwit-agent, driver/sweep.rs).
+        datapath.orders.tick().map_err(no_descriptor)?;
         datapath.hooks = Some(datapath.attach(hooks, settings)?);
         Ok((datapath, events))
     }
@@ -459,6 +461,10 @@ fn configure(
         &mut maps.gw_node_ids,
         &mut maps.gw_fences,
         &mut maps.gw_flows,
+        &mut maps.gw_untimed_ended,
+        &mut maps.gw_untimed_watched,
+        &mut maps.gw_untimed_moved,
+        &mut maps.gw_tickers,
         &mut maps.gw_crowds,
         &mut maps.gw_passed,
         &mut maps.gw_log,

@@ -76,6 +76,19 @@ impl Orders {
         Ok(Self { program, slots })
     }
 
+    /// Starts the clock of flows that have no timer, for which the kernel has to have memory once;
+    /// whether it has.
+    ///
+    /// # Errors
+    /// If the kernel did not run the program.
+    pub fn tick(&self) -> io::Result<bool> {
+        // SAFETY: of integers, of which each may be 0.
+        let nothing: types::gw_order = unsafe { std::mem::zeroed() };
+        let kind = Kind::GW_ORDER_TICK.0;
+        let context = types::gw_order { kind, ..nothing };
+        Ok(self.program.call(&context)? == 0)
+    }
+
     /// Rules a question out that another node has put, unless it was accepted.
     ///
     /// # Errors

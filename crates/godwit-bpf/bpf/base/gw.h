@@ -478,6 +478,7 @@ enum gw_order_kind {
 	GW_ORDER_SETTLE = 9,
 	GW_ORDER_DROP_LOG = 10, /* its log makes room for those of others */
 	GW_ORDER_TURN = 16, /* follow the share, which has changed hands */
+	GW_ORDER_TICK = 17, /* start the clock; gw_untimed.h */
 };
 
 struct gw_order {

@@ -13,9 +13,7 @@
 #include "flow/gw_log.h"
 #include "flow/gw_phase.h"
 #include "flow/gw_stamp.h"
-
-/* An ended flow stays this long, for segments that are late. */
-#define GW_LINGER_NS 3000000000ull
+#include "flow/gw_untimed.h"
 
 static __always_inline void gw_flag(struct gw_flow *f, __u32 flags)
 {
@@ -133,9 +131,8 @@ static __always_inline void gw_close_twin(const struct gw_flow_key *key,
 static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f);
 
 /*
- * An ended flow without a timer: the kernel had no memory for one when it began (Linux 6.18
- * allocates without locks, and in a flood may find none), so it gets one now. Without it
- * the agent forgets the flow (godwit-agent, driver/sweep.rs). Verified once.
+ * An ended flow without a timer: the kernel had no memory for one when it began, so it gets one
+ * now, or stands in a queue. Verified once.
  */
 __noinline int gw_linger(const struct gw_flow_key *key)
 {
@@ -149,8 +146,10 @@ __noinline int gw_linger(const struct gw_flow_key *key)
 	/* one that is there stays: another CPU has just made it */
 	bpf_timer_init(&f->timer, &gw_flows, 1 /* CLOCK_MONOTONIC */);
 	bpf_timer_set_callback(&f->timer, gw_watchdog);
-	if (bpf_timer_start(&f->timer, GW_LINGER_NS, 0))
-		gw_count(GW_REASON_TIMER_FAILED);
+	if (!bpf_timer_start(&f->timer, GW_LINGER_NS, 0))
+		return 0;
+	gw_end_untimed(key, f->irs);
+	gw_start_ticking();
 	return 0;
 }
 

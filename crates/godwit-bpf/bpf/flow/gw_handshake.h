@@ -261,7 +261,7 @@ static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f)
 		return NULL;
-	gw_watch_new(f);
+	gw_watch_new(key, f);
 	bpf_map_delete_elem(&gw_half_open, key);
 	return f;
 }

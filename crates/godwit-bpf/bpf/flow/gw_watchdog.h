@@ -14,13 +14,24 @@
 #define GW_START_LIMIT_NS 30000000ull
 #define GW_START_RETRY_NS 5000000ull
 
-/* Arms the watchdog unless it is. */
-static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
+/* Starts a flow's timer; without one it stands in a queue (gw_untimed.h). */
+static __always_inline void gw_time(const struct gw_flow_key *key,
+				    struct gw_flow *f, __u64 ns)
 {
-	if (__sync_fetch_and_or(&f->flags, GW_FLOW_WATCHED) & GW_FLOW_WATCHED)
+	if (!bpf_timer_start(&f->timer, ns, 0))
 		return;
-	if (bpf_timer_start(&f->timer, ns, 0))
+	if (gw_watch_untimed(key, f->irs, gw_ms(ns)))
 		gw_unflag(f, GW_FLOW_WATCHED);
+	gw_start_ticking();
+}
+
+/* Arms the watchdog unless it is. */
+static __noinline void gw_watch(const struct gw_flow_key *key,
+				struct gw_flow *f, __u64 ns)
+{
+	if (!(__sync_fetch_and_or(&f->flags, GW_FLOW_WATCHED) &
+	      GW_FLOW_WATCHED))
+		gw_time(key, f, ns);
 }
 
 /* A new flow without a twin: when to look again. */
@@ -85,27 +96,38 @@ static __always_inline __u64 gw_judge_fin(const struct gw_flow_key *key,
 	return 0;
 }
 
-/*
- * Fires for a new flow that no twin has confirmed (5 ms, 30 ms), for a gate
- * that made no progress for lag_limit, and when an ended flow may go.
- */
-static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
+__noinline int gw_forget_ended(const struct gw_flow_key *key, __u32 irs)
 {
-	struct gw_share *s = gw_share_at(f->share);
-	__u64 now = gw_now(), next = 0;
+	const struct gw_flow *here;
 
-	if (gw_is_over(f)) {
-		const struct gw_flow *here =
-			bpf_map_lookup_elem(&gw_flows, key);
-
-		/* a later connection may have the four-tuple by now */
-		if (here && here->irs == f->irs) {
-			bpf_map_delete_elem(&gw_outputs, key);
-			gw_transfer_forget(key, f->irs);
-			bpf_map_delete_elem(&gw_flows, key);
-		}
+	if (!key)
+		return -1;
+	here = bpf_map_lookup_elem(&gw_flows, key);
+	/* a later connection may have the four-tuple by now */
+	if (!here || here->irs != irs || !gw_is_over(here))
 		return 0;
-	}
+	bpf_map_delete_elem(&gw_outputs, key);
+	gw_transfer_forget(key, irs);
+	bpf_map_delete_elem(&gw_flows, key);
+	return 0;
+}
+
+/*
+ * Looks at a new flow that no twin has confirmed (5 ms, 30 ms), and at a gate
+ * that made no progress for lag_limit. Verified once.
+ */
+__noinline int gw_watch_due(const struct gw_flow_key *key, __u32 irs)
+{
+	__u64 now = gw_now(), next = 0;
+	struct gw_share *s;
+	struct gw_flow *f;
+
+	if (!key)
+		return -1;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (!f || f->irs != irs || gw_is_over(f))
+		return 0;
+	s = gw_share_at(f->share);
 	if (!s)
 		return 0;
 	/* the claim first, then the look: who holds back an ACK after our look
@@ -119,7 +141,20 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 			       gw_check_start(key, f, s, now) :
 			       gw_check_lag(key, f, s, now);
 	if (next)
-		gw_watch(f, next);
+		gw_watch(key, f, next);
+	return 0;
+}
+
+/* Fires when a flow is to be looked at, and when an ended one may go. */
+static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
+{
+	/* a function that is verified once might write into it */
+	struct gw_flow_key own = *key;
+
+	if (gw_is_over(f))
+		gw_forget_ended(&own, f->irs);
+	else
+		gw_watch_due(&own, f->irs);
 	return 0;
 }
 
@@ -128,14 +163,15 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
  * and no timer, for a timer can be made only there. Here the timer is made and
  * the claim is used or given back: no other CPU can have come between.
  */
-static __always_inline void gw_watch_new(struct gw_flow *f)
+static __always_inline void gw_watch_new(const struct gw_flow_key *key,
+					 struct gw_flow *f)
 {
 	bpf_timer_init(&f->timer, &gw_flows, 1 /* CLOCK_MONOTONIC */);
 	bpf_timer_set_callback(&f->timer, gw_watchdog);
 	if (gw_is_over(f)) /* by a RST on another CPU */
-		bpf_timer_start(&f->timer, GW_LINGER_NS, 0);
+		gw_linger(key);
 	else if (f->flags & GW_FLOW_GATED)
-		bpf_timer_start(&f->timer, GW_START_RETRY_NS, 0);
+		gw_time(key, f, GW_START_RETRY_NS);
 	else
 		gw_unflag(f, GW_FLOW_WATCHED);
 }

@@ -62,8 +62,9 @@ static __always_inline bool gw_is_shut_by_twin(const struct gw_flow *f)
  * Books what the client is told now. While it is less than what our kernel has
  * said, the watchdog runs: no stall of the gate lasts longer than lag_limit.
  */
-static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
-				    const struct gw_share *s)
+static __noinline void gw_said(const struct gw_flow_key *key, struct gw_flow *f,
+			       const struct gw_words *w,
+			       const struct gw_share *s)
 {
 	struct gw_gated *g = &f->gated;
 	bool moved = gw_after(w->ack, g->told_ack);
@@ -78,7 +79,7 @@ static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
 	}
 	if (moved || !g->held_ns)
 		g->held_ns = gw_now();
-	gw_watch(f, s->lag_limit_ns);
+	gw_watch(key, f, s->lag_limit_ns);
 }
 
 /* More acknowledged, or a window that was all but shut opens. */
@@ -120,7 +121,7 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 		ahead = gw_sack_ahead(f, &o);
 		gw_may_say(f, &w);
 		if (ahead || gw_before(w.ack, p->ack)) {
-			gw_said(f, &w, s);
+			gw_said(key, f, &w, s);
 			gw_count(GW_REASON_HELD);
 			return gw_swallow(skb);
 		}
@@ -135,13 +136,13 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 		if (gw_after(w.edge, f->own.edge) && gw_set_wnd(skb, p, w.wnd))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		w.wnd = p->wnd;
-		gw_said(f, &w, s);
+		gw_said(key, f, &w, s);
 		gw_end_if_closed(key, f, true);
 		return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
 	}
 	if (gw_set_ack(skb, p, w.ack) || gw_set_wnd(skb, p, w.wnd))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_said(f, &w, s);
+	gw_said(key, f, &w, s);
 	return gw_verdict(GW_REASON_GATED, GW_PASS);
 }
 
@@ -271,7 +272,7 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_follow_rejoin(key, f, s);
 	gw_may_say(f, &w);
 	if (gw_is_owed(f, &w, o.sack_at)) {
-		gw_said(f, &w, s);
+		gw_said(key, f, &w, s);
 		gw_end_if_closed(key, f, true);
 		if (gw_own_words(skb, p, f, &w))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);

@@ -50,6 +50,7 @@ static __always_inline bool gw_is_lagging(const struct gw_flow *f,
  * (RFC 9293 section 3.8.6).
  */
 static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key,
 				    struct gw_flow *f, const struct gw_share *s)
 {
 	__u32 limit = f->gated.twin_snd_nxt + s->leash;
@@ -62,7 +63,7 @@ static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	gw_flag(f, GW_FLOW_LEASHED);
 	gw_time_lag(f, p->ack);
-	gw_watch(f, s->lag_limit_ns);
+	gw_watch(key, f, s->lag_limit_ns);
 	f->gated.kernel_edge = limit;
 	gw_count(GW_REASON_LEASHED);
 	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
@@ -88,7 +89,7 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 	b.ack = gw_min_seq(b.ack, f->own.snd_nxt);
 
 	gw_time_lag(f, b.ack);
-	gw_watch(f, s->lag_limit_ns);
+	gw_watch(key, f, s->lag_limit_ns);
 	if (!gw_is_lagging(f, s, b.ack))
 		edge = f->client.edge;
 	if (!gw_after(edge, f->gated.kernel_edge))

@@ -75,7 +75,7 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_follow(f, s, GW_ROLE_OWNER);
 		if (gw_is_gated(s, f)) {
 			gw_flow_enter(f, GW_PHASE_CONFIRMING);
-			gw_watch(f, GW_START_RETRY_NS);
+			gw_watch(key, f, GW_START_RETRY_NS);
 		}
 		if (gw_adopted_hear(f, p, now))
 			gw_log_input(skb, p, key, f, s);
@@ -213,7 +213,7 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if ((f->flags & GW_FLOW_TWIN) && gw_adopted_client(skb, p, f))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	if (heard && (p->flags & GW_TCP_ACK) && gw_is_gated(s, f) &&
-	    f->phase != GW_PHASE_REJOINING && gw_leash(skb, p, f, s))
+	    f->phase != GW_PHASE_REJOINING && gw_leash(skb, p, key, f, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_end_if_closed(key, f, gw_is_gated(s, f));
 	return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);

@@ -77,7 +77,7 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_address_to(skb, to);
 	gw_keep(skb, f, t);
-	gw_transfer_expire(t, GW_UNANSWERED_NS);
+	gw_transfer_expire(&o->key, t, GW_UNANSWERED_NS);
 	gw_count(GW_REASON_ASKED);
 	return bpf_redirect(skb->ifindex, 0);
 }

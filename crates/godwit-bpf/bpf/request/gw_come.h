@@ -54,13 +54,13 @@ static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 		t = gw_transfer_begin(key, irs, GW_TRANSFER_REFUSED);
 		if (t) {
 			t->number = number;
-			gw_transfer_expire(t, GW_REFUSAL_NS);
+			gw_transfer_expire(key, t, GW_REFUSAL_NS);
 		}
 	}
 	if (t && t->state == GW_TRANSFER_COMING) {
 		t->state = GW_TRANSFER_REFUSED;
 		t->number = number;
-		gw_transfer_expire(t, GW_REFUSAL_NS);
+		gw_transfer_expire(key, t, GW_REFUSAL_NS);
 	}
 	if (t) {
 		t->refused = number;
@@ -175,7 +175,7 @@ static __noinline struct gw_flow *gw_came_begin(const struct gw_pkt *p,
 		return NULL;
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (f)
-		gw_watch_new(f);
+		gw_watch_new(key, f);
 	return f;
 }
 

@@ -102,7 +102,7 @@ static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
 	*(volatile __u32 *)&t->state = GW_TRANSFER_GONE;
 	/* a millisecond ago: the very next segment tells a director */
 	t->heard_ns = gw_now() - (1 << 20);
-	gw_transfer_expire(t, GW_FORWARD_NS);
+	gw_transfer_expire(key, t, GW_FORWARD_NS);
 	return gw_reset_own(skb, p, key, seq, GW_REASON_ACCEPTED);
 }
 
@@ -149,7 +149,7 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 		if (!gw_is_of_client(f, t, p))
 			return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_DROP);
 		t->state = GW_TRANSFER_GONE;
-		gw_transfer_expire(t, GW_CLOSING_NS);
+		gw_transfer_expire(key, t, GW_CLOSING_NS);
 		gw_tell(key, f, GW_EVENT_ENDED, 0);
 		return gw_reset_own(skb, p, key, t->seq, GW_REASON_MATE_GONE);
 	}
@@ -300,7 +300,8 @@ static __noinline int gw_send_syn_on(struct __sk_buff *skb,
  * section 3.2), and moves that byte. One that was lost on its way here leaves the byte behind:
  * the entry then lasts for as long as that of a silent client. Does it count?
  */
-static __always_inline bool gw_hear_gone(struct gw_transfer *t,
+static __always_inline bool gw_hear_gone(const struct gw_flow_key *key,
+					 struct gw_transfer *t,
 					 const struct gw_pkt *p)
 {
 	if (p->seq != t->seq) {
@@ -310,9 +311,9 @@ static __always_inline bool gw_hear_gone(struct gw_transfer *t,
 	}
 	t->seq = gw_seg_end(p);
 	if (p->flags & GW_TCP_RST)
-		gw_transfer_expire(t, GW_CLOSING_NS);
+		gw_transfer_expire(key, t, GW_CLOSING_NS);
 	else if (p->flags & GW_TCP_FIN)
-		gw_transfer_expire(t, GW_ENDING_NS);
+		gw_transfer_expire(key, t, GW_ENDING_NS);
 	return true;
 }
 
@@ -342,14 +343,14 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	t->heard_ns = now;
-	counts = gw_hear_gone(t, p);
+	counts = gw_hear_gone(key, t, p);
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
 		return gw_send_syn_on(skb, p, key, t->to.mac);
 	if (!s || gw_is_mate(p->smac) || !gw_is_to_be_told(s, heard, now))
 		return gw_send_on(skb, t->to.mac);
 	/* the director knows from now on; if the note is lost it sends more segments here */
 	if (counts && t->idle_ns > GW_LEARNT_NS)
-		gw_transfer_expire(t, GW_LEARNT_NS);
+		gw_transfer_expire(key, t, GW_LEARNT_NS);
 	gw_lead_to(share, t, &lead);
 	return gw_send_on_and_tell(skb, p, key, t->to.mac, &lead);
 }

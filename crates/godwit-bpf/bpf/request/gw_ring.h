@@ -66,7 +66,7 @@ static __always_inline void gw_note_gone(const struct gw_pkt *p,
 	t->seq = gw_seg_end(p);
 	t->to.node = gw_node_slot(o->slip.to);
 	gw_find_mate(o->share, &t->to);
-	gw_transfer_expire(t, GW_FORWARD_NS);
+	gw_transfer_expire(key, t, GW_FORWARD_NS);
 }
 
 /* Is the owner's question over, as far as its standby knows? This is a late copy then. */
@@ -107,7 +107,7 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 	t->heard_ns = gw_now();
 	gw_note_owner(t, p->smac);
 	t->state = GW_TRANSFER_TOLD;
-	gw_transfer_expire(t, GW_FORWARD_NS);
+	gw_transfer_expire(key, t, GW_FORWARD_NS);
 	return bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
 }
 

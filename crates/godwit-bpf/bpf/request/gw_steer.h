@@ -158,7 +158,7 @@ static __noinline int gw_go_after(struct __sk_buff *skb, const struct gw_pkt *p,
 	t->seq = passed->irs + 1;
 	/* so that a director is told with this very segment */
 	t->heard_ns = gw_now() - (1 << 20);
-	gw_transfer_expire(t, GW_FORWARD_NS);
+	gw_transfer_expire(key, t, GW_FORWARD_NS);
 	bpf_map_delete_elem(&gw_passed, key);
 	return GW_UNDECIDED;
 }

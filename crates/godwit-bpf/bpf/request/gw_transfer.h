@@ -51,7 +51,7 @@ struct gw_transfer {
 	struct gw_target to; /* ASKED, TOLD, GONE: who has it */
 	__u32 state; /* enum gw_transfer_state */
 	__u16 why; /* ... this is not 0: enum gw_reason */
-	__u8 timed; /* 1: the timer was made */
+	__u8 timed; /* GW_TRANSFER_TIMED */
 	union {
 		__u8 window; /* HERE: what its socket begins with; 0: as any other */
 		__u8 owner; /* TOLD, TWIN: the number of whose twin it is, plus one */
@@ -170,11 +170,76 @@ static __noinline bool gw_is_adopted(const struct gw_flow_key *key, __u32 irs)
 	       (f->flags & GW_FLOW_TWIN) && !gw_is_over(f);
 }
 
+/* Such an entry without a timer is looked at by the agent alone, now and then (sweep.rs). */
+#define GW_TRANSFER_LONG_NS 10000000000ull
+
+/* <errno.h>: it is made already */
+#define GW_EBUSY 16
+
+/* gw_transfer.timed: its timer was made; the other bits: when it is due without one. */
+#define GW_TRANSFER_TIMED 1
+#define GW_TRANSFER_DUE(ms) ((__u8)((ms) << 1))
+
 static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 			     struct gw_transfer *t)
 {
-	__u64 now = gw_now(), due;
+	/* a function that is verified once might write into it */
+	struct gw_flow_key own = *key;
 
+	gw_transfer_due(&own, t->irs, 0);
+	return 0;
+}
+
+/*
+ * An entry is looked at in `ns`: by its timer, which it gets now if it has none, or from a queue
+ * (gw_untimed.h). Of two CPUs that make the timer at once one finds that it is there. Verified
+ * once.
+ */
+__noinline int gw_transfer_time(const struct gw_flow_key *key, __u64 ns)
+{
+	struct gw_transfer *t;
+	__u32 due_ms;
+	int err;
+
+	if (!key)
+		return -1;
+	t = bpf_map_lookup_elem(&gw_transfers, key);
+	if (!t)
+		return -1;
+	if (!(t->timed & GW_TRANSFER_TIMED)) {
+		err = bpf_timer_init(&t->timer, &gw_transfers, 1);
+		if (!err || err == -GW_EBUSY) {
+			bpf_timer_set_callback(&t->timer, gw_transfer_timer);
+			t->timed = GW_TRANSFER_TIMED;
+		}
+	}
+	if (!bpf_timer_start(&t->timer, ns, 0))
+		return 0;
+	/* another CPU makes it, or there is none */
+	gw_count(GW_REASON_TIMER_FAILED);
+	due_ms = gw_ms(gw_now() + ns);
+	t->timed = GW_TRANSFER_DUE(due_ms);
+	if (ns < GW_TRANSFER_LONG_NS)
+		gw_move_untimed(key, t->irs, due_ms);
+	gw_start_ticking();
+	return 0;
+}
+
+/* What its time brings: by its timer (0), or `due_ms` if that is what it waits for. Verified once. */
+__noinline int gw_transfer_due(const struct gw_flow_key *key, __u32 irs,
+			       __u32 due_ms)
+{
+	__u64 now = gw_now(), due;
+	struct gw_transfer *t;
+
+	if (!key)
+		return -1;
+	t = bpf_map_lookup_elem(&gw_transfers, key);
+	if (!t || t->irs != irs)
+		return 0;
+	if (due_ms ? t->timed != GW_TRANSFER_DUE(due_ms) :
+		     !(t->timed & GW_TRANSFER_TIMED))
+		return 0;
 	if (t->state == GW_TRANSFER_TOLD && gw_is_adopted(key, t->irs)) {
 		/* the last owner's question is ours, and its client may say no more */
 		t->lapsed = 0;
@@ -191,32 +256,23 @@ static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 		if (!t->lapsed)
 			gw_tell_unanswered(key, t);
 		t->idle_ns = gw_min_ns(t->idle_ns * 2, GW_REMIND_NS);
-		bpf_timer_start(&t->timer, t->idle_ns, 0);
-		return 0;
+		return gw_transfer_time(key, t->idle_ns);
 	}
 	if (t->state != GW_TRANSFER_GONE && t->state != GW_TRANSFER_REFUSED &&
 	    t->state != GW_TRANSFER_TOLD)
 		return 0;
 	due = t->heard_ns + t->idle_ns;
 	if (now < due)
-		bpf_timer_start(&t->timer, gw_transfer_wait(t, due - now), 0);
-	else
-		bpf_map_delete_elem(&gw_transfers, key);
-	return 0;
+		return gw_transfer_time(key, gw_transfer_wait(t, due - now));
+	return bpf_map_delete_elem(&gw_transfers, key);
 }
 
 /* The entry goes by itself when its client has been silent for `ns`. */
-static __always_inline void gw_transfer_expire(struct gw_transfer *t, __u64 ns)
+static __always_inline void gw_transfer_expire(const struct gw_flow_key *key,
+					       struct gw_transfer *t, __u64 ns)
 {
 	t->idle_ns = ns;
-	if (!t->timed) {
-		t->timed = 1;
-		bpf_timer_init(&t->timer, &gw_transfers, 1);
-		bpf_timer_set_callback(&t->timer, gw_transfer_timer);
-	}
-	/* the kernel had no memory for it, as for a flow's (gw_linger): once more the next time */
-	if (bpf_timer_start(&t->timer, gw_transfer_wait(t, ns), 0))
-		t->timed = 0;
+	gw_transfer_time(key, gw_transfer_wait(t, ns));
 }
 
 /* The entry of a connection of which there was none, or of an earlier one. */
@@ -353,7 +409,7 @@ static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 	gw_find_mate(f->share, &t->to);
 	t->seq = f->client.end;
 	t->state = GW_TRANSFER_GONE;
-	gw_transfer_expire(t, GW_FORWARD_NS);
+	gw_transfer_expire(key, t, GW_FORWARD_NS);
 	return true;
 }
 

@@ -93,7 +93,7 @@ static __noinline int gw_obey_install(const struct gw_install *in)
 	f = bpf_map_lookup_elem(&gw_flows, &key);
 	if (!f)
 		return 1;
-	gw_watch_new(f);
+	gw_watch_new(&key, f);
 	/* what we have asked as its owner, another owner has no part in */
 	t = gw_transfer_of(&key, in->irs);
 	if (t &&

@@ -299,7 +299,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_leave_floor(f, f->own.edge);
 	/* servers do not close at the same instant: the watchdog judges */
 	if ((p->flags & GW_TCP_FIN) && !(f->flags & GW_FLOW_OWNER_FIN))
-		gw_watch(f, s->lag_limit_ns);
+		gw_watch(key, f, s->lag_limit_ns);
 	if (gw_is_pure_ack(p)) {
 		/* the last word of a twin that closed first */
 		gw_end_if_closed(key, f, false);

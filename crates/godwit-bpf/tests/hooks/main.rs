@@ -43,5 +43,6 @@ mod steer;
 mod syns;
 mod talk;
 mod transfer;
+mod untimed;
 mod verify;
 mod vouched;

@@ -12,6 +12,7 @@ use crate::bench::{
     Bench, IRS, ISS, NODES, SHARE, flow_id, from_service, on_bench, tapped, to_service,
 };
 use crate::transfer::{ACCEPTED, REFUSED, answer, mac, place};
+use crate::untimed::crowd;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
@@ -254,21 +255,27 @@ fn numbered(mut frame: Vec<u8>, number: u32, from: Server) -> Vec<u8> {
     frame
 }
 
+/// Draws sequences. Where their connections and questions were.
+fn draw(bench: &Bench, sequences: u16) -> BTreeSet<Place> {
+    let mut seen = BTreeSet::new();
+    for (sequence, v6) in (0..sequences).flat_map(|it| [(it, false), (it, true)]) {
+        let seed = u64::from(sequence) * 2 + u64::from(v6);
+        let mut talk = Talk::begin(bench, 100 + sequence, v6, seed);
+        for _ in 0..STEPS {
+            if talk.pair.is_late() {
+                break;
+            }
+            talk.step();
+            seen.insert(talk.pair.model.place);
+        }
+    }
+    seen
+}
+
 #[test]
 fn an_owner_does_as_the_model_does() {
     on_bench(|bench| {
-        let mut seen = BTreeSet::new();
-        for (sequence, v6) in (0..SEQUENCES).flat_map(|it| [(it, false), (it, true)]) {
-            let seed = u64::from(sequence) * 2 + u64::from(v6);
-            let mut talk = Talk::begin(bench, 100 + sequence, v6, seed);
-            for _ in 0..STEPS {
-                if talk.pair.is_late() {
-                    break;
-                }
-                talk.step();
-                seen.insert(talk.pair.model.place);
-            }
-        }
+        let seen = draw(bench, SEQUENCES);
         let all = [
             Place::Unknown,
             Place::Here,
@@ -277,5 +284,15 @@ fn an_owner_does_as_the_model_does() {
             Place::Refused,
         ];
         assert!(seen.is_superset(&BTreeSet::from(all)), "{seen:?}");
+    });
+}
+
+/// The same where the kernel has no memory for the timers of questions.
+#[test]
+fn an_owner_without_timers_does_as_the_model_does() {
+    on_bench(|bench| {
+        crowd(bench);
+        let seen = draw(bench, SEQUENCES / 2);
+        assert!(seen.contains(&Place::Gone), "{seen:?}");
     });
 }
