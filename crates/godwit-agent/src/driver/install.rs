@@ -419,7 +419,15 @@ impl Installed {
         let flows = &self.parts.datapath.flows;
         let crowds = self.parts.datapath.crowds.clone();
         leash::spawn_census(flows.clone(), crowds, inbox.clone())?;
-        let sweep = Sweep::spawn(flows.clone(), place.clone(), inbox.clone(), now)?;
+        let sweep = Sweep::spawn(
+            (
+                flows.clone(),
+                self.parts.datapath.requests.transfers.clone(),
+            ),
+            place.clone(),
+            inbox.clone(),
+            now,
+        )?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
         routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{FlowState, FlowTable, Order, Phase};
+use godwit_bpf::{FlowState, FlowTable, Order, Phase, TransferTable};
 use godwit_core::unlisted::Unlisted;
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_sock::{has_tcp_socket, without_tcp_socket};
@@ -39,6 +39,11 @@ const STEP: Duration = Duration::from_millis(250);
 /// Flows of which each is looked up by itself.
 const FEW: usize = 256;
 
+/// Ends that the driver hears of at once, and when it hears of more: a heartbeat waits for no
+/// longer than it takes for some.
+const AT_ONCE: usize = 64;
+const BREATH: Duration = Duration::from_millis(5);
+
 /// Flows whose sockets are looked up while a share waits to move: a few milliseconds.
 const LOOKED_UP: usize = 128;
 
@@ -66,13 +71,13 @@ pub(super) struct Sweep {
 impl Sweep {
     /// Starts the thread that looks for flows without a socket.
     pub(super) fn spawn(
-        flows: Arc<FlowTable>,
+        tables: (Arc<FlowTable>, Arc<TransferTable>),
         place: Arc<Place>,
         inbox: Inbox,
         now: MonoTime,
     ) -> io::Result<Self> {
         let doubts = Arc::new(Doubts::default());
-        spawn(flows, doubts.clone(), place, inbox)?;
+        spawn(tables, doubts.clone(), place, inbox)?;
         Ok(Self { doubts, due: now })
     }
 
@@ -89,6 +94,9 @@ impl Sweep {
     /// Flows under supervision that have ended without the core's knowing.
     pub(super) fn tick(&mut self, feed: &mut FlowFeed<'_>, now: MonoTime) {
         self.due = now.saturating_add(HOUSEKEEPING);
+        if let Err(error) = feed.ground.datapath.orders.tick() {
+            tracing::warn!(%error, "the clock of flows without timers can't be started");
+        }
         let supervised: Vec<_> = feed.ground.node.supervised_flows().collect();
         for event in supervised {
             if !is_over(feed.ground, &event) {
@@ -150,7 +158,7 @@ fn has_ended(flow: FlowId, found: Option<(SeqNumber, Phase)>) -> bool {
 /// Looks until the driver is gone, off its thread: the kernel walks over all of
 /// its sockets.
 fn spawn(
-    flows: Arc<FlowTable>,
+    (flows, transfers): (Arc<FlowTable>, Arc<TransferTable>),
     doubts: Arc<Doubts>,
     place: Arc<Place>,
     inbox: Inbox,
@@ -165,17 +173,14 @@ fn spawn(
                 without_socket(doubts.take(), ifindex)
             } else {
                 let found = gone(&flows, (doubts.take(), &mut left), ifindex, clock::now());
+                remove_late(&transfers);
                 due = Instant::now() + SWEEP.max(begun.elapsed() * REST);
                 found
             };
             step = STEP.max(begun.elapsed().saturating_sub(ANEW) * PAUSE);
             match found {
-                Ok(gone) if gone.is_empty() => {}
-                Ok(gone) => {
-                    if inbox.send(Input::Gone(gone)).is_err() {
-                        return;
-                    }
-                }
+                Ok(gone) if !tell(&gone, &inbox) => return,
+                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(error = %error, "can't look for flows without a socket");
                 }
@@ -186,6 +191,28 @@ fn spawn(
         .name("gw-sweep".into())
         .spawn(look)
         .map(drop)
+}
+
+/// Whether the driver is there to hear of it.
+fn tell(gone: &[FlowEvent], inbox: &Inbox) -> bool {
+    for some in gone.chunks(AT_ONCE) {
+        if inbox.send(Input::Gone(some.to_vec())).is_err() {
+            return false;
+        }
+        if some.len() == AT_ONCE {
+            thread::sleep(BREATH);
+        }
+    }
+    true
+}
+
+/// What is known of connections that are elsewhere, or were, and should have been forgotten.
+fn remove_late(transfers: &TransferTable) {
+    match transfers.remove_late(clock::now().0) {
+        Ok(0) => {}
+        Ok(removed) => tracing::debug!(removed, "transfers without a timer are forgotten"),
+        Err(error) => tracing::warn!(%error, "can't forget transfers without a timer"),
+    }
 }
 
 /// Silent flows that have no socket here, those of the `silent` that have none, and ended ones

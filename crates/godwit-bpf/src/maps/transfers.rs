@@ -11,9 +11,14 @@ use crate::skel::types;
 
 const _: () = assert!(size_of::<types::gw_transfer>() == 64);
 
-/// As `GW_TRANSFER_ASKED` and `GW_TRANSFER_GONE`.
+/// As `GW_TRANSFER_ASKED` and others.
 const ASKED: u32 = 2;
 const GONE: u32 = 3;
+const REFUSED: u32 = 4;
+const TOLD: u32 = 5;
+
+/// The data path removes an entry in its time if it has a timer.
+const LATE: Duration = Duration::from_secs(15);
 
 impl TransferEntry {
     /// Whether that question is open, and has no answer.
@@ -96,6 +101,30 @@ impl TransferTable {
         })
     }
 
+    /// Removes entries whose clients have been silent for so long that they are to go, and which
+    /// the data path has left because the kernel had no memory for their timers; how many. `now`
+    /// is CLOCK_BOOTTIME, in nanoseconds.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a read or a removal.
+    pub fn remove_late(&self, now: u64) -> Result<usize, MapError> {
+        let mut late = Vec::new();
+        self.0.for_each(|key, raw| {
+            if is_late(&raw, now) {
+                late.push(key);
+            }
+        })?;
+        let mut removed = 0;
+        for key in late {
+            // Its client may have spoken, or its port be another connection's by now.
+            if self.0.lookup(&key)?.is_some_and(|raw| is_late(&raw, now)) {
+                self.0.delete(&key)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     /// What is known of one connection, and not of an earlier one with the same addresses.
     ///
     /// # Errors
@@ -105,6 +134,13 @@ impl TransferTable {
         let raw = raw.filter(|raw| raw.irs == flow.irs.0);
         Ok(raw.as_ref().map(entry))
     }
+}
+
+/// Whether it should have gone by itself.
+fn is_late(raw: &types::gw_transfer, now: u64) -> bool {
+    let idle = Duration::from_nanos(raw.idle_ns) + LATE;
+    let silent = Duration::from_nanos(now.saturating_sub(raw.heard_ns));
+    matches!(raw.state, GONE | REFUSED | TOLD) && silent > idle
 }
 
 const fn entry(raw: &types::gw_transfer) -> TransferEntry {
