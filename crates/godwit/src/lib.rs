@@ -15,6 +15,7 @@ mod helper;
 mod out;
 mod table;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -79,9 +80,24 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Commands that are programs of their own, which know their options.
+const PROGRAMS: [&str; 4] = ["demo", "bench", "chaos", "pki"];
+
+/// What was typed, but `godwit help demo` as `godwit demo --help`.
+fn words(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = typed.into_iter().collect();
+    let asks = words.get(1).is_some_and(|it| it == "help");
+    let of = words.get(2).and_then(|it| it.to_str());
+    if asks && of.is_some_and(|it| PROGRAMS.contains(&it)) {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
+}
+
 /// The program.
 pub fn run() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(words(std::env::args_os())).command {
         Command::Agent(args) => cmd::agent::run(&args),
         Command::Witness(args) => cmd::witness::run(&args),
         Command::Director(args) => cmd::director::run(&args),

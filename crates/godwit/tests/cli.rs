@@ -228,6 +228,31 @@ control = "127.0.0.3:7410"
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
+/// Some are programs of their own, of which `godwit help` knew no option.
+#[test]
+fn help_of_a_command_is_what_its_option_says() {
+    common::pki();
+    for (command, has) in [
+        (&["demo"][..], "--size"),
+        (&["bench"], "--quick"),
+        (&["chaos"], "--seed"),
+        (&["pki"], "renew"),
+        (&["pki", "issue"], "--name"),
+        (&["status"], "--json"),
+    ] {
+        let help = godwit(&[&["help"], command].concat());
+        let option = godwit(&[command, &["--help"]].concat());
+        assert_eq!(
+            (code(&help), code(&option)),
+            (Some(0), Some(0)),
+            "{command:?}"
+        );
+        let text = String::from_utf8(help.stdout).expect("UTF-8");
+        assert!(text.contains(has), "{command:?}: {text}");
+        assert_eq!(text.into_bytes(), option.stdout, "{command:?}");
+    }
+}
+
 /// A command that needs an agent says that there is none.
 #[test]
 fn moves_without_an_agent_fail_in_one_line() {
