@@ -148,7 +148,8 @@ pub const NAMES: [(&str, &str); 12] = [
 pub struct BenchOptions {
     /// One line of JSON per figure on standard output. Default: a table.
     pub json: bool,
-    /// Ends within 45 s: fewer runs, and no 99th percentiles. Default: false.
+    /// Ends within 45 s: fewer runs, and no 99th percentiles of less than 200 values.
+    /// Default: false.
     pub quick: bool,
     /// Measures only the figures whose names begin so; several prefixes have
     /// commas between them. Default: all.

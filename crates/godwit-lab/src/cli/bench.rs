@@ -10,7 +10,7 @@ pub(crate) struct Args {
     /// One line of JSON per figure, schema godwit.bench/1.
     #[arg(long)]
     json: bool,
-    /// End within 45 s: fewer runs, no 99th percentiles.
+    /// End within 45 s: fewer runs, no 99th percentiles of less than 200 values.
     #[arg(long)]
     quick: bool,
     /// Measure only the figures whose names begin so, as `stall,exact`.
