@@ -39,6 +39,7 @@ pub mod links;
 pub mod machine;
 pub mod meter;
 pub mod netns;
+mod out;
 mod packet;
 pub mod ping;
 pub mod process;

@@ -89,7 +89,7 @@ use budget::Budget;
 use figure::Theme;
 use report::Report;
 
-use crate::Unknown;
+use crate::{Unknown, out};
 
 /// Names that [`run`] knows, with what each measures.
 pub const NAMES: [(&str, &str); 12] = [
@@ -202,6 +202,9 @@ fn measure_all(themes: &[Theme], budget: Budget, report: &Report) -> Result<bool
         if budget.is_over() {
             report.progress("no time left");
         } else if let Err(error) = measure(theme, budget, report) {
+            if out::is_unread(&error) {
+                return Err(error);
+            }
             complete = false;
             report.progress(&format!("not measured: {error:#}"));
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::figure::{self, Spec, Target, Theme};
 use super::stats::Samples;
-use crate::Unknown;
+use crate::{Unknown, out};
 
 /// The schema of every line.
 const SCHEMA: &str = "godwit.bench/1";
@@ -159,7 +159,7 @@ impl Report {
         } else {
             row(&line)
         };
-        writeln!(io::stdout(), "{text}").context("writing a figure")
+        out::line(&text).context("writing a figure")
     }
 
     /// Prints what was seen over time in one run, if the figure of that name was
@@ -175,7 +175,7 @@ impl Report {
             points: points.iter().map(|(at, of)| (rounded(*at), *of)).collect(),
         };
         let text = serde_json::to_string(&line).context("writing JSON")?;
-        writeln!(io::stdout(), "{text}").context("writing a trace")
+        out::line(&text).context("writing a trace")
     }
 
     /// Prints what was seen in one run, which has a schema of its own; only as JSON.
@@ -184,7 +184,7 @@ impl Report {
             return Ok(());
         }
         let text = serde_json::to_string(line).context("writing JSON")?;
-        writeln!(io::stdout(), "{text}").context("writing a run")
+        out::line(&text).context("writing a run")
     }
 
     /// Prints the figures of `theme` that nobody could measure.

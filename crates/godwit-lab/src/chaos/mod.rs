@@ -72,6 +72,7 @@ use crate::cluster::EventReport;
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions, Switch};
 use crate::links::Shape;
+use crate::out;
 
 /// What may be chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,5 +303,5 @@ fn count(news: &[EventReport], names: &[&str]) -> u64 {
 }
 
 fn say(line: &str) -> Result<()> {
-    writeln!(io::stdout(), "{line}").context("writing the report")
+    out::line(line).context("writing the report")
 }

@@ -1,12 +1,12 @@
 //! What a run adds up to, and how it is told.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
 
 use super::judge::Verdict;
 use super::phase::Phase;
+use crate::out;
 
 /// Of all hits, each phase is to have so many, in percent.
 const LEAST_PERCENT: f64 = 5.0;
@@ -70,7 +70,7 @@ impl Tally {
     /// Prints one violation, at once.
     pub(super) fn violation(&mut self, text: &str) -> Result<()> {
         self.violations += 1;
-        writeln!(io::stdout(), "violation: {text}").context("writing a violation")
+        out::line(&format!("violation: {text}")).context("writing a violation")
     }
 
     /// Share of all hits that were in `phase`, in percent.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::Unknown;
+use crate::{Unknown, out};
 
 /// The version of the `godwit` that runs this program.
 const CALLER: &str = "GODWIT_LAB_CALLER";
@@ -52,6 +52,9 @@ pub fn command() -> clap::Command {
 /// The program.
 pub fn run() -> ExitCode {
     carry_out(&Cli::parse().command).unwrap_or_else(|error| {
+        if out::is_unread(&error) {
+            return ExitCode::SUCCESS;
+        }
         // Nobody may be listening any more; the exit code says it too.
         let _ = writeln!(io::stderr(), "godwit-lab: {error:#}");
         code_of(&error)

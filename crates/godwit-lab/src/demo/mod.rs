@@ -17,8 +17,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use view::View;
 
-use crate::Unknown;
 use crate::apps::content::Content;
+use crate::{Unknown, out};
 
 /// Bytes of the file: the same on every machine and day.
 const SEED: u64 = 0x60d_1717;
@@ -95,10 +95,8 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
     let mut view = if options.json {
         View::new(Box::new(io::stderr()), false)
     } else {
-        View::new(
-            Box::new(io::stdout()),
-            io::IsTerminal::is_terminal(&io::stdout()),
-        )
+        let is_terminal = io::IsTerminal::is_terminal(&io::stdout());
+        View::new(Box::new(out::stdout()), is_terminal)
     };
     match name {
         "shadow" => {
@@ -138,8 +136,7 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
 fn print(options: DemoOptions, line: &impl serde::Serialize) -> Result<()> {
     if options.json {
         let line = serde_json::to_string(line).context("writing JSON")?;
-        io::Write::write_all(&mut io::stdout(), format!("{line}\n").as_bytes())
-            .context("writing the result")?;
+        out::line(&line).context("writing the result")?;
     }
     Ok(())
 }
