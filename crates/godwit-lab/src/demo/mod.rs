@@ -11,6 +11,7 @@ mod pair;
 mod shadow;
 mod view;
 
+use std::env;
 use std::io;
 
 use anyhow::{Context as _, Result, ensure};
@@ -96,7 +97,8 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
         View::new(Box::new(io::stderr()), false)
     } else {
         let is_terminal = io::IsTerminal::is_terminal(&io::stdout());
-        View::new(Box::new(out::stdout()), is_terminal)
+        let is_live = is_terminal && view::may_move_cursor(|name| env::var_os(name));
+        View::new(Box::new(out::stdout()), is_live)
     };
     match name {
         "shadow" => {

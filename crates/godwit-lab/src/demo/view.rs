@@ -1,6 +1,7 @@
 //! What a demonstration shows: events as lines, progress as a line that is
 //! drawn again in place on a terminal, and once a second elsewhere.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -24,6 +25,14 @@ pub(super) struct Progress<'a> {
     pub(super) total: u64,
     /// The server that the client's neighbour table names for the service.
     pub(super) owner: &'a str,
+}
+
+/// Whether a terminal, with this environment, is for more than text: it is not if its type is
+/// `dumb` or unknown, or if the user has set `NO_COLOR`.
+pub(super) fn may_move_cursor(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let kind = variable("TERM").unwrap_or_default();
+    let is_plain = variable("NO_COLOR").is_some_and(|it| !it.is_empty());
+    !kind.is_empty() && kind != "dumb" && !is_plain
 }
 
 /// The demonstration's screen.
@@ -151,6 +160,22 @@ fn sparkline(rates: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_terminal_gets_text_alone() {
+        let environment = |term: &'static str, no_color: &'static str| {
+            may_move_cursor(move |name| match name {
+                "TERM" => Some(term.into()),
+                "NO_COLOR" => Some(no_color.into()),
+                _ => None,
+            })
+        };
+        assert!(environment("xterm", ""));
+        assert!(!environment("dumb", ""));
+        assert!(!environment("", ""));
+        assert!(!environment("xterm", "1"));
+        assert!(!may_move_cursor(|_| None));
+    }
 
     #[test]
     fn a_sparkline_scales_to_its_highest_rate() {
