@@ -266,6 +266,16 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// Why a failure of `owner` would not be outlived at this moment, if it would not.
+    ///
+    /// # Errors
+    /// Fails if an agent does not answer.
+    pub(crate) fn why_unready(&self, owner: Host) -> Result<Option<String>> {
+        let standby = if owner == Host::A { Host::B } else { Host::A };
+        let (first, second) = (self.status(owner)?, self.status(standby)?);
+        Ok(first.why_unready(&second, &self.flows(owner)?))
+    }
+
     /// Waits until `host` owns every service.
     ///
     /// # Errors

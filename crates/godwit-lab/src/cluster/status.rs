@@ -318,6 +318,23 @@ impl Status {
     }
 }
 
+impl Status {
+    /// Why the failure of this owner would not be outlived, if it would not. Asked are also
+    /// `standby`, and the flows of the owner.
+    pub(crate) fn why_unready(&self, standby: &Self, flows: &Flows) -> Option<String> {
+        if let Some(late) = self.services.iter().find(|it| !it.is_owner_in_sync()) {
+            return Some(format!("{} has no standby in sync", late.name));
+        }
+        if let Some(late) = standby.services.iter().find(|it| !it.is_shadow()) {
+            return Some(format!("{} does not shadow {}", standby.node, late.name));
+        }
+        let mut lives = flows.flows.iter().filter(|flow| flow.state != "ended");
+        let open = lives.find(|flow| !flow.protected)?;
+        let reason = open.reason.as_deref().unwrap_or(&open.state);
+        Some(format!("{} is not protected ({reason})", open.flow))
+    }
+}
+
 impl ServiceReport {
     /// True on an owner whose standby could take over now.
     pub fn is_owner_in_sync(&self) -> bool {
@@ -327,5 +344,57 @@ impl ServiceReport {
     /// True on a standby that follows, and would notice its owner's failure.
     pub fn is_shadow(&self) -> bool {
         self.role == "shadow" && self.watched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(node: &str, role: &str, generation: u32) -> Status {
+        let text = format!(
+            r#"{{"node":"{node}","services":[{{"name":"web","state":"{role}","role":"{role}",
+            "owner":"a","generation":{generation},"in_sync":[],"protected":0,"watched":true}}]}}"#
+        );
+        serde_json::from_str(&text).expect("nothing else is needed")
+    }
+
+    fn flows(state: &str, protected: bool) -> Flows {
+        let text = format!(
+            r#"{{"flows":[{{"flow":"c -> s","role":"owner","state":"{state}",
+            "protected":{protected},"reason":null,"lag_bytes":null}}]}}"#
+        );
+        serde_json::from_str(&text).expect("nothing else is needed")
+    }
+
+    #[test]
+    fn a_failure_is_outlived_by_what_is_in_sync_and_protected() {
+        let (owner, standby) = (status("a", "owner", 3), status("b", "shadow", 0));
+        assert_eq!(owner.why_unready(&standby, &flows("protected", true)), None);
+        assert_eq!(owner.why_unready(&standby, &flows("ended", false)), None);
+        for (first, second, flow, why) in [
+            (
+                &status("a", "owner", 0),
+                &standby,
+                true,
+                "no standby in sync",
+            ),
+            (
+                &status("a", "none", 3),
+                &standby,
+                true,
+                "no standby in sync",
+            ),
+            (
+                &owner,
+                &status("b", "none", 0),
+                true,
+                "b does not shadow web",
+            ),
+            (&owner, &standby, false, "c -> s is not protected"),
+        ] {
+            let said = first.why_unready(second, &flows("confirming", flow));
+            assert!(said.as_ref().is_some_and(|it| it.contains(why)), "{said:?}");
+        }
     }
 }

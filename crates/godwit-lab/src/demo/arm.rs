@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use godwit_wire::MacAddr;
 
+use super::gate::Gate;
 use super::view::{Progress, View};
 use crate::apps::content::Content;
 use crate::apps::curl::{self, Patience, Transfer};
@@ -32,6 +33,9 @@ const PATIENCE: Patience = Patience(3);
 
 /// How often the download is looked at; bounds how late "half-way" is.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// After a move that was refused.
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
 
 /// Agents must have found each other by then.
 const IN_SYNC: Duration = Duration::from_secs(20);
@@ -129,6 +133,8 @@ pub(super) fn run(
         total: content.length,
         struck: None,
         moves: 0,
+        gate: Gate::default(),
+        refused: None,
     };
     play.watch(&mut transfer, events.as_ref(), view)?;
     let (struck, moves) = (play.struck, play.moves);
@@ -163,6 +169,9 @@ struct Play<'a> {
     /// When it first happened.
     struck: Option<Instant>,
     moves: usize,
+    gate: Gate,
+    /// When a move last was.
+    refused: Option<Instant>,
 }
 
 impl Play<'_> {
@@ -201,13 +210,17 @@ impl Play<'_> {
             })?;
             thread::sleep(LOOK);
         }
+        self.gate.close(view)?;
         Ok(())
     }
 
     fn strike(&mut self, bytes: u64, view: &mut View) -> Result<()> {
         let half = bytes >= self.total / 2 && self.struck.is_none();
         match (self.trouble, self.cluster) {
-            (Trouble::Crash, Some(_)) if half => {
+            (Trouble::Crash, cluster @ Some(_)) if half => {
+                if !self.gate.is_open(cluster, Host::A, view)? {
+                    return Ok(());
+                }
                 self.struck = Some(self.lab.crash(Host::A)?.from);
                 view.event("a is dark: link cut, processes killed, not a packet sent")?;
             }
@@ -225,7 +238,8 @@ impl Play<'_> {
             }
             (Trouble::Moves(count), Some(cluster)) if self.moves < count => {
                 let share = self.total / (count as u64 + 1);
-                if bytes >= share * (self.moves as u64 + 1) {
+                let may_try = self.refused.is_none_or(|at| at.elapsed() > AGAIN);
+                if may_try && bytes >= share * (self.moves as u64 + 1) {
                     self.hand_over(cluster, view)?;
                 }
             }
@@ -241,12 +255,19 @@ impl Play<'_> {
             [Host::B, Host::A]
         };
         self.struck.get_or_insert_with(Instant::now);
-        let report = cluster.hand_over("web", from, to)?;
-        self.moves += 1;
-        view.event(&format!(
-            "move {}: {from} to {to}, silent for {:.1} ms",
-            self.moves, report.silent_ms
-        ))?;
+        match cluster.hand_over("web", from, to) {
+            Ok(report) => {
+                self.moves += 1;
+                view.event(&format!(
+                    "move {}: {from} to {to}, silent for {:.1} ms",
+                    self.moves, report.silent_ms
+                ))?;
+            }
+            Err(error) => {
+                self.refused = Some(Instant::now());
+                view.event(&format!("it stays on {from}: {error:#}"))?;
+            }
+        }
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::DemoOptions;
 use super::arm::FILE;
+use super::gate::Gate;
 use super::line::{Facts, Line, Row, columns, tenths, verdict};
 use super::view::{Progress, View};
 use crate::apps::content::Content;
@@ -189,9 +190,13 @@ impl Stage<'_> {
     fn watch(&mut self, transfer: &mut Transfer, total: u64, view: &mut View) -> Result<Seen> {
         let mut seen = Seen::default();
         let mut owner = Host::A;
+        let mut gate = Gate::default();
         while transfer.is_running() {
             let bytes = transfer.meter.bytes();
-            if seen.kills == 0 && bytes >= total / 4 {
+            if seen.kills == 0
+                && bytes >= total / 4
+                && gate.is_open(self.cluster.as_ref(), owner, view)?
+            {
                 seen.first_kill = Some(Instant::now());
                 self.kill(Host::A, view)?;
                 seen.kills = 1;
@@ -211,7 +216,11 @@ impl Stage<'_> {
                 .first_kill
                 .is_some_and(|kill| kill.elapsed() > SAME_CAUSE);
             let ready = seen.protected_again.is_some() && bytes >= total / 2;
-            if seen.kills == 1 && ready && calm {
+            if seen.kills == 1
+                && ready
+                && calm
+                && gate.is_open(self.cluster.as_ref(), owner, view)?
+            {
                 self.kill(Host::B, view)?;
                 seen.kills = 2;
                 owner = Host::A;
@@ -223,6 +232,7 @@ impl Stage<'_> {
             })?;
             thread::sleep(LOOK);
         }
+        gate.close(view)?;
         Ok(seen)
     }
 

@@ -17,6 +17,8 @@ use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 
 use super::DemoOptions;
+use super::arm::AGAIN;
+use super::gate::Gate;
 use super::line::{Facts, Line, Row, columns, tenths, verdict};
 use super::view::{Progress, View};
 use crate::apps::client::Client;
@@ -48,9 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How often the stream is looked at.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// After a move that was refused.
-const AGAIN: Duration = Duration::from_millis(200);
 
 /// Agents must have found each other by then.
 const IN_SYNC: Duration = Duration::from_secs(20);
@@ -266,9 +265,13 @@ impl Stage<'_> {
     /// spread over what is left when it is protected again.
     fn watch(&mut self, viewer: &Viewer, total: u64, view: &mut View) -> Result<Seen> {
         let (mut seen, mut owner) = (Seen::default(), Host::A);
+        let mut gate = Gate::default();
         while !viewer.thread.is_finished() {
             let bytes = viewer.meter.bytes();
-            if seen.crash.is_none() && bytes >= total / 8 {
+            if seen.crash.is_none()
+                && bytes >= total / 8
+                && gate.is_open(self.cluster.as_ref(), owner, view)?
+            {
                 seen.crash = Some(self.crash(view)?);
                 if self.cluster.is_some() {
                     owner = Host::B;
@@ -291,6 +294,7 @@ impl Stage<'_> {
             })?;
             thread::sleep(LOOK);
         }
+        gate.close(view)?;
         Ok(seen)
     }
 

@@ -2,6 +2,7 @@
 //! happens while it happens, and leave nothing behind.
 
 mod arm;
+mod gate;
 mod handoff;
 mod kill;
 mod line;
