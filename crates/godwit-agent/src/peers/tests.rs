@@ -57,6 +57,23 @@ async fn start_side(config: &Config) -> Side {
     }
 }
 
+/// Two sides that have greeted each other.
+async fn linked(one: &Config, other: &Config) -> (Side, Side) {
+    let sides = (start_side(one).await, start_side(other).await);
+    sides.0.greet().await;
+    sides.1.greet().await;
+    sides
+}
+
+/// Waits until `done`, while the runtime of all sides goes on; says `what` there is if it never is.
+async fn until(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{}", what());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 impl Side {
     /// Does as the core: answers a new link with a hello.
     async fn greet(&self) {
@@ -65,26 +82,34 @@ impl Side {
         self.say(message);
     }
 
+    /// The other one has greeted.
+    async fn hear_hello(&self) {
+        let message = self.next_message().await;
+        assert!(
+            matches!(message, Some(Message::Peer(PeerMessage::Hello(_)))),
+            "{message:?}"
+        );
+    }
+
     /// Greets on each link that it believes to have: TLS 1.3 does not tell who dials that
     /// he was refused.
     async fn greet_until_heard(&self, other: &Self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        let is_heard = || {
             if let Some(Input::Link { link: Link::Up, .. }) = self.next_input() {
                 // It may be gone already.
                 let _ = self.sender.send(OTHER, hello(self.name.as_str(), 1));
                 self.sender.flush();
             }
-            if let Some(Input::Message { message, .. }) = other.next_input() {
-                assert!(
-                    matches!(message, Message::Peer(PeerMessage::Hello(_))),
-                    "{message:?}"
-                );
-                return;
-            }
-            assert!(Instant::now() < deadline, "{} is not heard", self.name);
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+            let Some(Input::Message { message, .. }) = other.next_input() else {
+                return false;
+            };
+            assert!(
+                matches!(message, Message::Peer(PeerMessage::Hello(_))),
+                "{message:?}"
+            );
+            true
+        };
+        until(is_heard, || format!("{} is not heard", self.name)).await;
     }
 
     fn say(&self, message: Message) {
@@ -140,17 +165,9 @@ impl Side {
 #[tokio::test]
 async fn a_link_carries_messages_both_ways() {
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
-    assert!(matches!(
-        a.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    let (a, b) = linked(&pair.a, &pair.b).await;
+    a.hear_hello().await;
+    b.hear_hello().await;
     let goodbye = Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Restart,
     });
@@ -164,9 +181,7 @@ async fn a_link_carries_messages_both_ways() {
 #[tokio::test]
 async fn hellos_carry_the_key_for_that_peer() {
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
+    let (a, b) = linked(&pair.a, &pair.b).await;
     let Some(Message::Peer(PeerMessage::Hello(hello))) = b.next_message().await else {
         panic!("a hello");
     };
@@ -214,16 +229,9 @@ async fn assert_never_linked(dialler: &Config, listener: &Config) {
 
 /// What a side says of the other one, and how often it said that to people.
 async fn absence(side: &Side, expected: NoLink) -> usize {
-    let deadline = Instant::now() + PATIENCE;
-    let reason = || side.sender.absence(OTHER).map(|it| it.reason);
-    while reason() != Some(expected) {
-        assert!(
-            Instant::now() < deadline,
-            "{:?}",
-            side.sender.absence(OTHER)
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let absence = || side.sender.absence(OTHER);
+    let is_it = || absence().is_some_and(|it| it.reason == expected);
+    until(is_it, || format!("{:?}", absence())).await;
     let past = side.events.subscribe().past;
     past.iter().filter(|it| it.event == "link_refused").count()
 }
@@ -260,10 +268,7 @@ async fn who_is_not_there_is_not_refused() {
     assert_eq!(absence(&b, NoLink::NotDialled).await, 0);
     a.greet().await;
     b.greet().await;
-    assert!(matches!(
-        a.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    a.hear_hello().await;
     assert_eq!(
         absence(&a, NoLink::Starting).await,
         0,
@@ -339,10 +344,7 @@ async fn garbage_on_the_control_port_disturbs_nobody() {
     let a = start_side(&pair.a).await;
     a.greet().await;
     b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    b.hear_hello().await;
 }
 
 /// Connects from an address of loopback, and says nothing.
@@ -373,10 +375,7 @@ async fn assert_links_beside_silent(strangers: &'static str) {
     let a = start_side(&pair.a).await;
     a.greet().await;
     b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    b.hear_hello().await;
     assert!(
         begun.elapsed() < Duration::from_secs(2),
         "{:?}",
@@ -423,9 +422,7 @@ async fn a_second_link_of_a_peer_replaces_the_first() {
 #[tokio::test]
 async fn a_peer_that_does_not_read_loses_its_link() {
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
+    let (a, _b) = linked(&pair.a, &pair.b).await;
     // Nothing here yields, so the writer can't empty its queue.
     let goodbye = Message::Peer(PeerMessage::Goodbye {
         reason: GoodbyeReason::Restart,
@@ -472,13 +469,8 @@ fn number_of(message: Option<Message>) -> u32 {
 #[tokio::test]
 async fn who_speaks_sends_by_its_own_hand() {
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    let (a, b) = linked(&pair.a, &pair.b).await;
+    b.hear_hello().await;
     let room = a.sender.room(OTHER);
     a.sender.send(OTHER, numbered(1)).expect("linked");
     assert_eq!(a.sender.room(OTHER), room - 1, "it is queued");
@@ -491,13 +483,8 @@ async fn who_speaks_sends_by_its_own_hand() {
 #[tokio::test]
 async fn what_is_said_while_another_one_sends_goes_out() {
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    let (a, b) = linked(&pair.a, &pair.b).await;
+    b.hear_hello().await;
     let outbox = lock(&a.sender.shared.slots[0].outbox).clone();
     let outbox = outbox.expect("linked");
     outbox.while_busy(|| a.say(numbered(1)));
@@ -509,13 +496,8 @@ async fn what_is_said_while_another_one_sends_goes_out() {
 async fn a_peer_that_reads_slowly_hears_everything() {
     const MANY: u32 = 500;
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    let (a, b) = linked(&pair.a, &pair.b).await;
+    b.hear_hello().await;
     for number in 0..MANY {
         a.say(numbered(number));
     }
@@ -531,13 +513,8 @@ async fn a_peer_that_reads_slowly_hears_everything() {
 async fn those_who_speak_at_once_are_all_heard() {
     const EACH: u32 = 100;
     let pair = Pair::new();
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    let (a, b) = linked(&pair.a, &pair.b).await;
+    b.hear_hello().await;
     let speakers = (0..4).map(|speaker| {
         let sender = a.sender.clone();
         std::thread::spawn(move || {

@@ -1,5 +1,7 @@
 //! Certificates that were revoked, and who is told of them.
 
+use std::path::PathBuf;
+
 use super::*;
 
 /// How often connections became no links, of strangers and because a certificate is revoked.
@@ -11,11 +13,8 @@ async fn counted(side: &Side, expected: [u64; 2]) {
             found.map_or(0, |(_, count)| count)
         })
     };
-    let deadline = Instant::now() + PATIENCE;
-    while counts() != expected {
-        assert!(Instant::now() < deadline, "{:?}, {expected:?}", counts());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let said = || format!("{:?}, {expected:?}", counts());
+    until(|| counts() == expected, said).await;
 }
 
 /// Dials with a certificate, and is turned away.
@@ -62,70 +61,93 @@ async fn a_revoked_certificate_is_named_also_where_nobody_should_dial_with_it() 
     );
 }
 
+/// One side that has a list of what is revoked, and another one; both are linked.
+struct Court {
+    pair: Pair,
+    ours: Side,
+    theirs: Side,
+    /// Whose certificate is revoked.
+    judged: NodeName,
+}
+
+impl Court {
+    async fn new(judged: &str) -> Self {
+        let mut pair = Pair::new();
+        let list = Some(pair.dir().join("ca").join(pki::CRL));
+        let (ours, theirs) = if judged == "b" {
+            pair.a.tls.crl = list;
+            linked(&pair.a, &pair.b).await
+        } else {
+            pair.b.tls.crl = list;
+            linked(&pair.b, &pair.a).await
+        };
+        ours.hear_hello().await;
+        theirs.hear_hello().await;
+        let judged = node(judged);
+        Self {
+            pair,
+            ours,
+            theirs,
+            judged,
+        }
+    }
+
+    fn authority(&self) -> PathBuf {
+        self.pair.dir().join("ca")
+    }
+
+    /// Has our side know that the other one's certificate is revoked; since when.
+    fn revoke(&self) -> Instant {
+        let authority = self.authority();
+        pki::revoke(&authority, self.judged);
+        let begun = Instant::now();
+        let identity = &self.ours.sender.shared.identity;
+        let list = authority.join(pki::CRL);
+        identity.renew_lists(&list).expect("it is newer");
+        begun
+    }
+
+    /// Gives the other side another certificate.
+    fn renew(&self) {
+        let config = if self.judged == node("b") {
+            &self.pair.b
+        } else {
+            &self.pair.a
+        };
+        let folder = config.tls.cert.parent().expect("a folder");
+        pki::issue(&self.authority(), self.judged, folder, None).expect("issued");
+        let identity = &self.theirs.sender.shared.identity;
+        identity
+            .renew(&config.tls, self.judged)
+            .expect("it is good");
+    }
+}
+
 /// TLS does not tell who is refused for a list that his node does not have yet, whichever of the
 /// two dials. That the peer closes each link before its first word says it, within a second.
 #[tokio::test]
 async fn who_is_revoked_notices_it_without_a_list_of_its_own() {
-    for (judge, judged) in [("a", "b"), ("b", "a")] {
-        let mut pair = Pair::new();
-        let authority = pair.dir().join("ca");
-        let list = authority.join(pki::CRL);
-        let [config, other] = match judge {
-            "a" => [&mut pair.a, &mut pair.b],
-            _ => [&mut pair.b, &mut pair.a],
-        };
-        config.tls.crl = Some(list.clone());
-        let (config, other) = (config.clone(), other.clone());
-        let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
-        ours.greet().await;
-        theirs.greet().await;
-        assert!(matches!(
-            ours.next_message().await,
-            Some(Message::Peer(PeerMessage::Hello(_)))
-        ));
-        let hello = theirs.next_message().await;
-        assert!(matches!(hello, Some(Message::Peer(PeerMessage::Hello(_)))));
-        pki::revoke(&authority, node(judged));
-        let begun = Instant::now();
-        let identity = &ours.sender.shared.identity;
-        identity.renew_lists(&list).expect("it is newer");
-        assert_eq!(absence(&theirs, NoLink::TurnedAway).await, 1, "told once");
+    for judged in ["a", "b"] {
+        let court = Court::new(judged).await;
+        let (ours, theirs) = (&court.ours, &court.theirs);
+        let begun = court.revoke();
+        assert_eq!(absence(theirs, NoLink::TurnedAway).await, 1, "told once");
         assert!(begun.elapsed() < Duration::from_secs(1), "{judged}");
-        assert_eq!(absence(&ours, NoLink::PeerRevoked).await, 1, "told once");
+        assert_eq!(absence(ours, NoLink::PeerRevoked).await, 1, "told once");
     }
 }
 
 /// Both ways: `a` dials `b`.
 #[tokio::test]
 async fn a_peer_that_is_revoked_is_cut_off_until_it_has_another_certificate() {
-    for (judge, judged) in [("a", "b"), ("b", "a")] {
-        let mut pair = Pair::new();
-        let authority = pair.dir().join("ca");
-        let list = authority.join(pki::CRL);
-        let [config, other] = match judge {
-            "a" => [&mut pair.a, &mut pair.b],
-            _ => [&mut pair.b, &mut pair.a],
-        };
-        config.tls.crl = Some(list.clone());
-        let (config, other) = (config.clone(), other.clone());
-        let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
-        ours.greet().await;
-        theirs.greet().await;
-        assert!(matches!(
-            ours.next_message().await,
-            Some(Message::Peer(PeerMessage::Hello(_)))
-        ));
-        assert!(matches!(
-            theirs.next_message().await,
-            Some(Message::Peer(PeerMessage::Hello(_)))
-        ));
-        let beat = |sequence| signed(&theirs, judged, sequence);
+    for judged in ["a", "b"] {
+        let court = Court::new(judged).await;
+        let (ours, theirs) = (&court.ours, &court.theirs);
+        let identity = &ours.sender.shared.identity;
+        let beat = |sequence| signed(theirs, judged, sequence);
         assert!(ours.keys.verify(&beat(1)).is_ok(), "it is alive");
 
-        pki::revoke(&authority, node(judged));
-        let begun = Instant::now();
-        let identity = &ours.sender.shared.identity;
-        identity.renew_lists(&list).expect("it is newer");
+        let begun = court.revoke();
         assert_eq!(ours.next_link().await, Some(Link::Down), "{judged}");
         assert!(begun.elapsed() < Duration::from_secs(1));
         assert_eq!(ours.keys.verify(&beat(2)).err(), Some(Refused::NoKey));
@@ -135,15 +157,8 @@ async fn a_peer_that_is_revoked_is_cut_off_until_it_has_another_certificate() {
             let mut counts = unlinked.read();
             counts.find(|(reason, _)| *reason == Unlinked::Revoked)
         };
-        let end = Instant::now() + PATIENCE;
-        while count().is_none_or(|(_, count)| count < 3) && Instant::now() < end {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(
-            count().is_some_and(|(_, count)| count >= 3),
-            "{:?}",
-            count()
-        );
+        let is_often = || count().is_some_and(|(_, count)| count >= 3);
+        until(is_often, || format!("{:?}", count())).await;
         assert!(!ours.sender.is_linked(OTHER), "it has no link");
         let refused = identity.refused_peers();
         assert_eq!(refused.into_keys().collect::<Vec<_>>(), [node(judged)]);
@@ -152,12 +167,9 @@ async fn a_peer_that_is_revoked_is_cut_off_until_it_has_another_certificate() {
             "the driver hears nothing of it"
         );
 
-        let folder = other.tls.cert.parent().expect("a folder");
-        pki::issue(&authority, node(judged), folder, None).expect("issued");
-        let renewed = &theirs.sender.shared.identity;
-        renewed.renew(&other.tls, node(judged)).expect("it is good");
+        court.renew();
         ours.greet().await;
-        theirs.greet_until_heard(&ours).await;
+        theirs.greet_until_heard(ours).await;
         assert!(
             ours.keys.verify(&beat(3)).is_ok(),
             "{judged} is believed again"
@@ -180,25 +192,11 @@ async fn a_revoked_certificate_does_no_harm_to_its_owner() {
     let folder = pair.a.tls.cert.parent().expect("a folder");
     pki::issue(&authority, node("a"), folder, None).expect("issued");
     pair.b.tls.crl = Some(authority.join(pki::CRL));
-    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
-    a.greet().await;
-    b.greet().await;
-    assert!(matches!(
-        b.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
-    assert!(matches!(
-        a.next_message().await,
-        Some(Message::Peer(PeerMessage::Hello(_)))
-    ));
+    let (a, b) = linked(&pair.a, &pair.b).await;
+    b.hear_hello().await;
+    a.hear_hello().await;
     for _ in 0..3 {
-        let to = pair.b.own_peer().control;
-        let stream = TcpStream::connect(to).await.expect("listening");
-        let server = tls::server_name(node("b")).expect("a name");
-        let connected = stolen.connector().connect(server, stream).await;
-        let mut byte = [0];
-        let mut stream = connected.expect("TLS says nothing of it");
-        assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
+        turned_away(&stolen, pair.b.own_peer().control, "b").await;
     }
     assert!(b.keys.verify(&signed(&a, "a", 1)).is_ok(), "it is alive");
     assert!(b.sender.is_linked(OTHER) && b.next_input().is_none());
