@@ -1,8 +1,6 @@
 //! Canaries work whatever was said in the name of their owner, and nothing is said there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use godwit_bpf::{CANARY_MAGIC, CANARY_NONCES, CANARY_SLOTS, Hook, Keepers, Order, Phase};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
@@ -12,6 +10,7 @@ use godwit_wire::{
 
 use crate::bench::{Bench, DROP, NEXT, on_bench, on_bench_of};
 use crate::life::{everywhere, ip, other_machine, take_service_addresses};
+use crate::wait::until;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const NONCE: u32 = CANARY_SLOTS * 5 + 1;
@@ -257,10 +256,8 @@ fn counted(bench: &Bench, name: &str, act: impl FnOnce()) {
         let found = counts.filter(|(it, _)| it == name);
         found.map(|(_, count)| count).sum::<u64>()
     };
-    let (before, end) = (count(), Instant::now() + Duration::from_secs(5));
+    let before = count();
     act();
-    while count() == before {
-        assert!(Instant::now() < end, "{name}: {:?}", bench.counts());
-        thread::sleep(Duration::from_millis(2));
-    }
+    let is_counted = || count() != before;
+    until(is_counted, || format!("{name}: {:?}", bench.counts()));
 }

@@ -1,6 +1,5 @@
 //! How long a flow that has ended stays in the table.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_bpf::{Hook, Phase};
@@ -8,10 +7,10 @@ use godwit_wire::TcpFlags;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use crate::bench::{Bench, IRS, ISS, NEXT, flow_id, on_bench_of, to_service};
+use crate::wait::until;
 
-/// `GW_LINGER_NS`, and what a busy machine needs.
+/// `GW_LINGER_NS`; what a busy machine needs beyond it, a test has.
 const LINGER: Duration = Duration::from_secs(3);
-const LATE: Duration = Duration::from_secs(3);
 
 /// The client's first byte.
 const CLIENT: u32 = IRS.wrapping_add(1);
@@ -55,12 +54,14 @@ fn an_ended_flow_goes_after_three_seconds() {
             bench.expect(Hook::Tap, "RST", &reset, NEXT, "client_rst");
             assert_eq!(phase(bench, port, v6), Some(Phase::Ended));
         }
-        thread::sleep(LINGER / 2);
         let left = || ended.map(|(port, v6)| phase(bench, port, v6));
-        assert_eq!(left(), [Some(Phase::Ended); 4], "for what is late");
-        while left() != [None; 4] {
-            assert!(begun.elapsed() < LINGER + LATE, "{:?}", left());
-            thread::sleep(Duration::from_millis(20));
-        }
+        let are_gone = || {
+            let left = left();
+            if begun.elapsed() < LINGER / 2 {
+                assert_eq!(left, [Some(Phase::Ended); 4], "for what is late");
+            }
+            left == [None; 4]
+        };
+        until(are_gone, || format!("{:?}", left()));
     });
 }

@@ -2,8 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use godwit_bpf::{FlowState, Hook, Keepers, Order, OrderError, Phase, Record};
 use godwit_lab::Lab;
@@ -15,6 +14,7 @@ use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, WND, flow_id, from_service, mirrored, on_bench, on_bench_of,
     tapped, to_service, twin,
 };
+use crate::wait::until;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: [u8; 100] = [7; 100];
@@ -139,25 +139,33 @@ fn an_order_does_not_revive_what_is_over() {
     });
 }
 
+/// The first two segments of a handshake, as the standby has them.
+fn tap_half(bench: &Bench, port: u16, v6: bool) {
+    let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
+    bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+    let (next, both) = (IRS.wrapping_add(1), TcpFlags::SYN.with(ACK));
+    let standby = Host::B.mac(Network::Data);
+    let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
+    bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
+}
+
+/// The third.
+fn third(port: u16, v6: bool) -> Vec<u8> {
+    tapped(to_service(port, v6, IRS.wrapping_add(1), ISS + 1, ACK, b""))
+}
+
 /// The standby had promised not to serve a flow that it had no twin of, and the
 /// handshake came late: the twin that it made could not be told from a whole one.
 #[test]
 fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let standby = Host::B.mac(Network::Data);
         for (port, v6) in [(7, false), (8, true)] {
             let flow = flow_id(port, v6);
             let marked = bench.order_for(flow, Order::NotInSync(UnprotectedReason::NotConfirmed));
             assert!(marked.is_ok(), "{marked:?}");
-            let next = IRS.wrapping_add(1);
-            let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
-            bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
-            let both = TcpFlags::SYN.with(ACK);
-            let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
-            bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
-            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
-            bench.pass(Hook::Tap, &third);
+            tap_half(bench, port, v6);
+            bench.pass(Hook::Tap, &third(port, v6));
             let born = bench.flows().get(flow.key).expect("the map can be read");
             assert!(born.is_some_and(|flow| flow.twin && flow.not_in_sync));
         }
@@ -170,7 +178,6 @@ fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
 fn a_forged_syn_takes_no_promise_back() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let standby = Host::B.mac(Network::Data);
         for (port, v6, promise_first) in [
             (7, false, true),
             (8, true, true),
@@ -198,13 +205,8 @@ fn a_forged_syn_takes_no_promise_back() {
                 .iter()
                 .filter(|it| it.key == flow.key && it.given_up);
             assert_eq!(told.map(|it| it.irs).collect::<Vec<_>>(), [flow.irs]);
-            let next = IRS.wrapping_add(1);
-            bench.expect(Hook::Tap, "SYN", &syn(IRS), DROP, "tapped_syn");
-            let both = TcpFlags::SYN.with(ACK);
-            let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
-            bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
-            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
-            bench.pass(Hook::Tap, &third);
+            tap_half(bench, port, v6);
+            bench.pass(Hook::Tap, &third(port, v6));
             let born = bench.flows().get(flow.key).expect("the map can be read");
             assert!(born.is_some_and(|flow| flow.twin && flow.not_in_sync));
         }
@@ -217,19 +219,9 @@ fn a_forged_syn_takes_no_promise_back() {
 fn a_late_handshake_makes_no_second_twin() {
     on_bench(|bench| {
         bench.play(Role::Shadow);
-        let standby = Host::B.mac(Network::Data);
         for (port, v6) in [(7, false), (8, true)] {
-            let next = IRS.wrapping_add(1);
-            let both = TcpFlags::SYN.with(ACK);
-            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
-            let handshake = || {
-                let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
-                bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
-                let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
-                bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
-            };
-            handshake();
-            bench.pass(Hook::Tap, &third);
+            tap_half(bench, port, v6);
+            bench.pass(Hook::Tap, &third(port, v6));
             let flow = flow_id(port, v6);
             let phase = || {
                 let found = bench.flows().get(flow.key);
@@ -237,8 +229,8 @@ fn a_late_handshake_makes_no_second_twin() {
             };
             assert_eq!(phase(), Some(Phase::Twin));
             bench.order_for(flow, Order::End).expect("it is there");
-            handshake();
-            bench.pass(Hook::Tap, &third);
+            tap_half(bench, port, v6);
+            bench.pass(Hook::Tap, &third(port, v6));
             assert_eq!(phase(), Some(Phase::Ended));
         }
     });
@@ -432,16 +424,12 @@ pub(crate) fn everywhere(v6: bool) -> SocketAddr {
 }
 
 pub(crate) fn wait_for(bench: &Bench, port: u16, v6: bool, wanted: impl Fn(&FlowState) -> bool) {
-    let end = Instant::now() + Duration::from_secs(5);
-    loop {
+    let flow = || {
         let flow = bench.flows().get(flow_id(port, v6).key);
-        let flow = flow.expect("the map can be read");
-        if flow.as_ref().is_some_and(&wanted) {
-            return;
-        }
-        assert!(Instant::now() < end, "{flow:?}, {:?}", bench.counts());
-        thread::sleep(Duration::from_millis(2));
-    }
+        flow.expect("the map can be read")
+    };
+    let is_it = || flow().as_ref().is_some_and(&wanted);
+    until(is_it, || format!("{:?}, {:?}", flow(), bench.counts()));
 }
 
 /// The end of a handshake that began in an earlier generation: to its owner the flow is
@@ -449,18 +437,17 @@ pub(crate) fn wait_for(bench: &Bench, port: u16, v6: bool, wanted: impl Fn(&Flow
 #[test]
 fn a_handshake_of_an_earlier_stay_makes_no_twin() {
     on_bench(|bench| {
-        let standby = Host::B.mac(Network::Data);
         for (port, v6) in [(7, false), (8, true)] {
             bench.stand_by(1);
-            let next = IRS.wrapping_add(1);
-            let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
-            bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
-            let both = TcpFlags::SYN.with(ACK);
-            let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
-            bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
+            tap_half(bench, port, v6);
             bench.stand_by(2);
-            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
-            bench.expect(Hook::Tap, "third ACK", &third, DROP, "no_handshake");
+            bench.expect(
+                Hook::Tap,
+                "third ACK",
+                &third(port, v6),
+                DROP,
+                "no_handshake",
+            );
             let key = flow_id(port, v6).key;
             let born = bench.flows().get(key).expect("the map can be read");
             assert!(born.is_none(), "{born:?}");

@@ -46,3 +46,4 @@ mod transfer;
 mod untimed;
 mod verify;
 mod vouched;
+mod wait;

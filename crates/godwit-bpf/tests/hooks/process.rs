@@ -21,6 +21,7 @@ use crate::bench::{
     Bench, DROP, GENERATION, IRS, ISS, NEXT, SHARE, flow_id, from_service, on_bench_of, twin,
 };
 use crate::moves::shadow;
+use crate::wait::until;
 
 /// How the process of [`helper`] ends.
 const ENDS: &str = "GODWIT_BPF_TEST_ENDS";
@@ -130,11 +131,7 @@ fn stopped(
     ready: impl Fn() -> bool,
 ) -> (Vec<u32>, u32) {
     let mut process = lab.a().spawn("stopped", command).expect("it starts");
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while !ready() {
-        assert!(Instant::now() < deadline, "it is not ready");
-        thread::sleep(Duration::from_millis(1));
-    }
+    until(ready, || "it is not ready".to_owned());
     process.stop().expect("it runs");
     let records = bench.events.wait(Duration::from_millis(200)).into_iter();
     let said = records.filter_map(|record| match record {
@@ -150,10 +147,8 @@ fn stopped(
     let said: Vec<_> = said.collect();
     // Who looks finds the same, as soon as the signal is taken.
     let found = || bench.datapath.stopped.look().expect("it looks");
-    while found().contains(&pid) != said.contains(&pid) {
-        assert!(Instant::now() < deadline, "{said:?}, {:?}", found());
-        thread::sleep(Duration::from_millis(1));
-    }
+    let is_found = || found().contains(&pid) == said.contains(&pid);
+    until(is_found, || format!("{said:?}, {:?}", found()));
     let hands = || {
         let holders = bench.datapath.stopped.holders().expect("it looks");
         let of = holders.into_iter().filter(|it| it.pid == pid);
@@ -163,10 +158,7 @@ fn stopped(
     let held = if said.is_empty() { 0 } else { 2 };
     assert_eq!(hands(), vec![true; held]);
     process.cont().expect("it stands");
-    while found().contains(&pid) {
-        assert!(Instant::now() < deadline, "it goes on");
-        thread::sleep(Duration::from_millis(1));
-    }
+    until(|| !found().contains(&pid), || "it goes on".to_owned());
     assert_eq!(hands(), vec![false; held]);
     (said, pid)
 }

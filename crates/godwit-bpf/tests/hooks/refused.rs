@@ -1,7 +1,6 @@
 //! What the kernel refuses below TCP's numbers, or beside them: it ends no flow.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use godwit_bpf::{Hook, Order, Phase, Record};
 use godwit_wire::{Role, TcpFlags};
@@ -11,6 +10,7 @@ use crate::bench::{
 };
 use crate::life::other_machine;
 use crate::moves::shadow;
+use crate::wait::until;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: [u8; 100] = [7; 100];
@@ -124,11 +124,8 @@ fn a_reset_of_another_vlan_is_none() {
                 let tag = [&[0x81, 0][..], &[0xe0, vlan]].concat();
                 let tagged = [&frame[..12], &tag, &frame[12..]].concat();
                 sender.send(&tagged).expect("it goes");
-                let end = Instant::now() + Duration::from_secs(5);
-                while count(bench, reason) == before {
-                    assert!(Instant::now() < end, "{reason}: {:?}", bench.counts());
-                    thread::sleep(Duration::from_millis(2));
-                }
+                let is_counted = || count(bench, reason) != before;
+                until(is_counted, || format!("{reason}: {:?}", bench.counts()));
                 assert_eq!(bench.flow().phase == Phase::Ended, ends, "{vlan}");
             }
             bench.order(Order::Forget).expect("it is there");
