@@ -8,7 +8,7 @@ use godwit_wire::TcpFlags;
 use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, on_bench, to_service,
 };
-use crate::transfer::{ACCEPTED, PORT, answer, ask, mac, place, request};
+use crate::transfer::{ACCEPTED, PORT, answer, ask, ask_and_die, mac, place, request};
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const RST: TcpFlags = TcpFlags::RST;
@@ -133,10 +133,7 @@ fn a_blind_ack_answers_no_question() {
 fn a_blind_ack_ends_no_connection_whose_target_is_dead() {
     on_bench(|bench| {
         for v6 in [false, true] {
-            place(bench, Mate::Open(mac(Host::B)));
-            bench.connect(PORT, v6);
-            ask(bench, v6);
-            place(bench, Mate::Dead(mac(Host::B)));
+            ask_and_die(bench, v6);
             for (seq, ack) in blind() {
                 let frame = to_service(PORT, v6, seq, ack, ACK, b"");
                 bench.expect(Hook::Tap, "blind", &frame, DROP, "client_beyond");

@@ -60,37 +60,44 @@ fn refused(object: &Object) -> u64 {
     counted.iter().map(number).sum()
 }
 
-/// From a phase to another one: what the flow's is then, and whether it was changed.
-fn enter(object: &Object, from: u32, to: u32) -> (u32, bool) {
-    let program = object.progs_mut().find(|program| program.name() == "enter");
-    let mut trial: Vec<u8> = [from, to, 0, 0]
-        .iter()
-        .flat_map(|it| it.to_ne_bytes())
-        .collect();
+/// Runs a program of the object with these words: what they are then, and what it returns.
+fn run<const N: usize>(object: &Object, name: &str, words: [u32; N]) -> ([u32; N], u32) {
+    let program = object.progs_mut().find(|program| program.name() == name);
+    let mut trial: Vec<u8> = words.iter().flat_map(|it| it.to_ne_bytes()).collect();
     let input = ProgramInput {
         context_in: Some(&mut trial),
         ..ProgramInput::default()
     };
-    program
-        .expect("it is there")
-        .test_run(input)
-        .expect("it runs");
-    let word = |at: usize| u32::from_ne_bytes(trial[at..at + 4].try_into().expect("a word"));
-    (word(8), word(12) == 1)
+    let ran = program.expect("it is there").test_run(input);
+    let returned = ran.expect("it runs").return_value;
+    let word = |at: usize| u32::from_ne_bytes(trial[4 * at..][..4].try_into().expect("a word"));
+    (std::array::from_fn(word), returned)
+}
+
+/// The programs, loaded; `None`, with the reason, where that is not possible.
+fn trial() -> Option<Object> {
+    if let Err(reason) = Lab::available() {
+        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+        return None;
+    }
+    let object = ObjectBuilder::default().open_memory(TRIAL);
+    let object = object.expect("it is an object");
+    Some(object.load().expect("the kernel takes it"))
+}
+
+/// From a phase to another one: what the flow's is then, and whether it was changed.
+fn enter(object: &Object, from: u32, to: u32) -> (u32, bool) {
+    let ([.., now, changed], _) = run(object, "enter", [from, to, 0, 0]);
+    (now, changed == 1)
 }
 
 /// Each pair of phases is tried: what is in the table changes the phase, all else leaves it
 /// and is counted.
 #[test]
 fn a_phase_follows_only_what_the_table_says() {
-    if let Err(reason) = Lab::available() {
-        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+    let Some(object) = trial() else {
         return;
-    }
-    let object = ObjectBuilder::default()
-        .open_memory(TRIAL)
-        .expect("it is an object");
-    let object = object.load().expect("the kernel takes it");
+    };
     let mut legal = BTreeSet::new();
     for (from, name) in (0..).zip(PHASES) {
         for (to, next) in (0..).zip(PHASES) {
@@ -116,22 +123,11 @@ const SHADOW: u32 = 2;
 /// A flow of share `of` where a segment of the share `chosen` is, with these roles of both:
 /// whether it follows, its flags and its phase.
 fn follow(object: &Object, of: u32, chosen: u32, roles: [u32; 2]) -> (bool, u32, u32) {
-    let program = object
-        .progs_mut()
-        .find(|program| program.name() == "follow");
     let role = roles[usize::from(chosen == 1)];
-    let mut trial: Vec<u8> = [of, chosen, roles[0], roles[1], role, 0, 0, 0]
-        .iter()
-        .flat_map(|it| it.to_ne_bytes())
-        .collect();
-    let input = ProgramInput {
-        context_in: Some(&mut trial),
-        ..ProgramInput::default()
-    };
-    let run = program.expect("it is there").test_run(input);
-    assert_eq!(run.expect("it runs").return_value, 0);
-    let word = |at: usize| u32::from_ne_bytes(trial[at..at + 4].try_into().expect("a word"));
-    (word(20) == 1, word(24), word(28))
+    let words = [of, chosen, roles[0], roles[1], role, 0, 0, 0];
+    let ([.., follows, flags, phase], returned) = run(object, "follow", words);
+    assert_eq!(returned, 0);
+    (follows == 1, flags, phase)
 }
 
 /// A CPU has a segment of a twin of the ward's, and has looked for its flow: there was none. On
@@ -139,14 +135,9 @@ fn follow(object: &Object, of: u32, chosen: u32, roles: [u32; 2]) -> (bool, u32,
 /// flow: it must not make a silent twin of it. The same the other way round.
 #[test]
 fn a_flow_follows_its_own_share_only() {
-    if let Err(reason) = Lab::available() {
-        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+    let Some(object) = trial() else {
         return;
-    }
-    let object = ObjectBuilder::default()
-        .open_memory(TRIAL)
-        .expect("it is an object");
-    let object = object.load().expect("the kernel takes it");
+    };
     let confirming = 1;
     for (of, roles) in [
         (0, [OWNER, SHADOW]),

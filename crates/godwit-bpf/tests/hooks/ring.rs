@@ -51,6 +51,14 @@ pub(crate) const BY_WAY: Slip = Slip {
     from: 3,
 };
 
+/// c says to its standby: b's connection has come to me.
+pub(crate) const CAME: Slip = Slip {
+    kind: TWIN,
+    number: 3,
+    to: 3,
+    from: 2,
+};
+
 /// A frame from another server, with a slip of this connection.
 pub(crate) fn with_slip(from: Host, mut frame: Vec<u8>, slip: Slip) -> Vec<u8> {
     frame[6..12].copy_from_slice(&from.mac(Network::Data).0);
@@ -329,21 +337,15 @@ fn a_question_by_way_of_nobody_is_dropped() {
 fn a_twin_is_made_of_the_segment_that_came() {
     on_ring(|bench, v6| {
         let _server = listen(v6);
-        let slip = Slip {
-            kind: TWIN,
-            number: 3,
-            to: 3,
-            from: 2,
-        };
-        let stranger = with_slip(Host::B, request(v6), slip);
+        let stranger = with_slip(Host::B, request(v6), CAME);
         bench.expect(Hook::Tap, "b's", &stranger, DROP, "stale_slip");
-        let twin = with_slip(Host::C, request(v6), slip);
+        let twin = with_slip(Host::C, request(v6), CAME);
         bench.expect(Hook::Tap, "c's", &twin, DROP, MADE);
         let flow = bench.flow();
         assert_eq!((flow.share, flow.twin), (WARD, true));
         bench.expect(Hook::Tap, "again", &twin, DROP, MADE);
         // Of an earlier generation in the same place: it gives way.
-        let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
+        let later = with_slip(Host::C, request(v6), Slip { number: 6, ..CAME });
         bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
     });
 }
@@ -355,17 +357,11 @@ fn a_twin_is_made_of_the_segment_that_came() {
 fn nothing_is_said_for_a_twin_that_has_made_way() {
     on_ring(|bench, v6| {
         let _server = listen(v6);
-        let slip = Slip {
-            kind: TWIN,
-            number: 3,
-            to: 3,
-            from: 2,
-        };
-        let twin = with_slip(Host::C, request(v6), slip);
+        let twin = with_slip(Host::C, request(v6), CAME);
         bench.expect(Hook::Tap, "c's", &twin, DROP, MADE);
         // Its copy makes another twin, and has not come yet.
         ip(&["link", "set", Network::Data.interface(), "down"]);
-        let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
+        let later = with_slip(Host::C, request(v6), Slip { number: 6, ..CAME });
         bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
         let mut flows = 0;
         let all = bench.flows().for_each(|_| flows += 1);
@@ -457,12 +453,7 @@ fn what_came_round_to_its_owner_is_not_sent_on() {
         let tapped = few_hops(from(Host::C, ack(v6)), v6);
         bench.expect(Hook::Tap, "on its way", &tapped, REDIRECT, "sent_on");
         bench.play_ward(WARD, Host::C, Role::None);
-        let later = Slip {
-            kind: TWIN,
-            number: 2,
-            to: 3,
-            from: 2,
-        };
+        let later = Slip { number: 2, ..CAME };
         let twin = with_slip(Host::C, request(v6), later);
         bench.expect(Hook::Tap, "a twin", &twin, DROP, "stale_slip");
         bench.expect(Hook::Tap, "tapped", &tapped, DROP, "sent_back");

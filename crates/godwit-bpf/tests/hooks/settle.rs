@@ -3,13 +3,13 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{Hook, MARK_SETTLED, Mate, Record, Said, Settlement, Unanswered};
+use godwit_bpf::{Hook, MARK_SETTLED, Mate, Record, Said, Settlement, TransferEntry, Unanswered};
 use godwit_lab::host::Host;
-use godwit_wire::TcpFlags;
+use godwit_wire::{FlowId, TcpFlags};
 
 use crate::bench::{Bench, DROP, NEXT, NODES, REDIRECT, SHARE, flow_id, on_bench, to_service};
 use crate::ring::{
-    self, ASK, CLIENT, SERVICE, Slip, WARD, ack, from, listen, on_ring, tap_handshake, with_slip,
+    self, BY_WAY, CLIENT, SERVICE, Slip, WARD, ack, from, listen, on_ring, tap_handshake, with_slip,
 };
 use crate::transfer::{ACCEPTED, PORT, REFUSED, answer, ask, mac, place, put_by_b, request};
 
@@ -131,16 +131,15 @@ fn who_has_it_says_so() {
     });
 }
 
+fn entry(bench: &Bench, flow: FlowId) -> Option<TransferEntry> {
+    let entry = bench.datapath.requests.transfers.get(flow);
+    entry.expect("it can be read")
+}
+
 /// What the agent says of its open question, without a copy of the request.
 fn said(bench: &Bench, v6: bool, said: Said) -> (i32, Vec<String>) {
     let flow = flow_id(PORT, v6);
-    let entry = bench
-        .datapath
-        .requests
-        .transfers
-        .get(flow)
-        .expect("it can be read");
-    let entry = entry.expect("it is known");
+    let entry = entry(bench, flow).expect("it is known");
     assert!(entry.asks(1) && !entry.asks(2), "{entry:?}");
     let frame = entry.answer(mac(Host::A), flow, said).expect("one family");
     let turned = bench.put(Hook::Gate, MARK_SETTLED, &frame);
@@ -207,13 +206,7 @@ fn who_takes_a_share_over_settles_its_questions() {
     on_ring(|bench, v6| {
         let _server = listen(v6);
         tap_handshake(bench, v6);
-        let slip = Slip {
-            kind: ASK,
-            number: 1,
-            to: 2,
-            from: 3,
-        };
-        let question = with_slip(Host::C, ring::request(v6), slip);
+        let question = with_slip(Host::C, ring::request(v6), BY_WAY);
         bench.expect(Hook::Tap, "to b", &question, REDIRECT, "relayed");
         bench.take_ward_over(WARD, Host::C);
         let open = unanswered(bench);
@@ -231,9 +224,7 @@ const GONE: u32 = 3;
 
 /// What is known here of the connection: its place, its number, and where it has gone.
 fn known(bench: &Bench, v6: bool) -> Option<(u32, u32, godwit_wire::MacAddr)> {
-    let entry = bench.datapath.requests.transfers.get(flow_id(PORT, v6));
-    let entry = entry.expect("it can be read");
-    entry.map(|it| (it.state, it.number, it.to))
+    entry(bench, flow_id(PORT, v6)).map(|it| (it.state, it.number, it.to))
 }
 
 /// This server's share is about to move to b, and a connection of it has gone to c.
@@ -245,13 +236,7 @@ fn who_gets_a_share_is_told_what_has_gone_on_from_it() {
         let yes = from(Host::C, answer(&question, ACCEPTED));
         bench.expect(Hook::Tap, "c has it", &yes, NEXT, "accepted");
         let flow = flow_id(PORT, v6);
-        let entry = bench
-            .datapath
-            .requests
-            .transfers
-            .get(flow)
-            .expect("it can be read");
-        let entry = entry.expect("it is known");
+        let entry = entry(bench, flow).expect("it is known");
         assert!(entry.has_gone(), "{entry:?}");
         let frame = entry.bequest(mac(Host::A), mac(Host::B), flow, 0);
         let frame = frame.expect("of one family");

@@ -9,7 +9,7 @@ use crate::bench::{
     DROP, IRS, ISS, NEXT, REDIRECT, SHARE, SLIP_TYPE, from_service, note, to_service,
 };
 use crate::ring::{
-    BEGIN, BY_WAY, CLIENT, MADE, PORT, SERVICE, Slip, TWIN, WARD, ack, from, goes, goes_on_to,
+    BEGIN, BY_WAY, CAME, CLIENT, MADE, PORT, SERVICE, Slip, WARD, ack, from, goes, goes_on_to,
     listen, on_ring, request, tap_handshake, tap_syn, twin_goes_to_b, with_slip,
 };
 
@@ -86,12 +86,7 @@ fn a_late_copy_makes_no_twin() {
     on_ring(|bench, v6| {
         let _server = listen(v6);
         twin_goes_to_b(bench, v6);
-        let late = Slip {
-            kind: TWIN,
-            number: 0,
-            to: 3,
-            from: 2,
-        };
+        let late = Slip { number: 0, ..CAME };
         let late = with_slip(Host::C, request(v6), late);
         bench.expect(Hook::Tap, "late", &late, DROP, "stale_slip");
         assert_eq!(goes_on_to(bench, &ack(v6)), Host::B.mac(Network::Data).0);

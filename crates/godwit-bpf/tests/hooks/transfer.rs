@@ -63,6 +63,14 @@ pub(crate) fn ask(bench: &Bench, v6: bool) -> Vec<u8> {
     trial.frame
 }
 
+/// A connection of this server's is asked about, and b dies.
+pub(crate) fn ask_and_die(bench: &Bench, v6: bool) {
+    place(bench, Mate::Open(mac(Host::B)));
+    bench.connect(PORT, v6);
+    ask(bench, v6);
+    place(bench, Mate::Dead(mac(Host::B)));
+}
+
 /// b's answer to a question, or b's own question, which names nobody.
 pub(crate) fn answer(question: &[u8], kind: u8) -> Vec<u8> {
     let mut frame = question.to_vec();
@@ -421,29 +429,20 @@ fn who_may_not_takes_nobody() {
 fn who_is_dead_gives_back_what_it_was_asked_for() {
     on_bench(|bench| {
         for v6 in [false, true] {
-            place(bench, Mate::Open(mac(Host::B)));
-            bench.connect(PORT, v6);
-            ask(bench, v6);
-            place(bench, Mate::Dead(mac(Host::B)));
+            ask_and_die(bench, v6);
             let (verdict, reasons) = bench.pass(Hook::Tap, &request(v6));
             assert_eq!(verdict, NEXT);
             for reason in ["reclaimed", "client_segment"] {
                 assert!(reasons.iter().any(|it| it == reason), "{reasons:?}");
             }
             bench.order(godwit_bpf::Order::Forget).expect("it is there");
-            place(bench, Mate::Open(mac(Host::B)));
-            bench.connect(PORT, v6);
-            ask(bench, v6);
-            place(bench, Mate::Dead(mac(Host::B)));
+            ask_and_die(bench, v6);
             let heard = to_service(PORT, v6, CLIENT + 30, SERVICE + 5, ACK, b"");
             // Without ACK that number says nothing.
             let bare = to_service(PORT, v6, IRS, SERVICE + 5, TcpFlags::SYN, b"");
             bench.expect(Hook::Tap, "its SYN", &bare, NEXT, "reclaimed");
             bench.order(godwit_bpf::Order::Forget).expect("it is there");
-            place(bench, Mate::Open(mac(Host::B)));
-            bench.connect(PORT, v6);
-            ask(bench, v6);
-            place(bench, Mate::Dead(mac(Host::B)));
+            ask_and_die(bench, v6);
             for _ in 0..2 {
                 bench.expect(Hook::Tap, "heard it", &heard, NEXT, "mate_gone");
             }
