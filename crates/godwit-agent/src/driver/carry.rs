@@ -1,7 +1,7 @@
 //! From the core's actions to what the kernel is asked for.
 
 use godwit_bpf::{Order, Phase};
-use godwit_core::{Action, FlowAction, LeaseAction, PeerAction, PeerId, ShareAction, TwinAction};
+use godwit_core::{Action, FlowAction, LeaseAction, PeerAction, PeerId, ShareAction};
 use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
 use super::addresses::announce;
@@ -10,8 +10,7 @@ use super::flow_feed::FlowFeed;
 use super::revive::{let_go, release_gate, revive};
 use super::servers::{end_old_silence, reopen, silence};
 use super::shares::Part;
-use super::twins::poke_twin;
-use super::{Driver, moves, rejoin, segments};
+use super::{Driver, moves, segments};
 use crate::clock;
 use crate::config::PeerRole;
 
@@ -55,7 +54,7 @@ impl Driver {
                 let mut lent = moves::Lent {
                     feed: FlowFeed {
                         ground: &mut self.ground,
-                        digest: &mut self.twins.digest,
+                        digest: &mut self.digest,
                         snapshots: &mut self.snapshots,
                     },
                     sweep: &self.sweep,
@@ -63,13 +62,13 @@ impl Driver {
                 self.moves.carry_out(&mut lent, share, action);
             }
             Action::Flow(share, action) => self.carry_out_flow(share, action),
-            Action::Twin(share, action) => self.carry_out_twin(share, action),
+            Action::Twin(share, action) => self.twins.carry_out(&self.ground, share, action),
             Action::Rejoin(share, action) => {
-                let with = (&mut self.snapshots, &mut self.twins.replays);
-                rejoin::carry_out(&mut self.ground, with, share, action);
+                let with = (&mut self.ground, &mut self.snapshots);
+                self.rejoins.carry_out(with, share, action);
             }
             Action::Snapshot(share, action) => {
-                let with = (&mut self.ground, &mut self.twins.replays);
+                let with = (&mut self.ground, &mut self.rejoins.replays);
                 self.snapshots.carry_out(with, share, action);
             }
             Action::Handoff(share, work) => {
@@ -120,23 +119,6 @@ impl Driver {
         match action {
             FlowAction::Ungate { flow, reason } => self.ungate(share, flow, reason),
             FlowAction::ResendHandshake { flow } => self.resend_handshake(share, flow),
-        }
-    }
-
-    fn carry_out_twin(&mut self, share: ShareId, action: TwinAction) {
-        match action {
-            TwinAction::Compare { entry } => {
-                self.twins.comparisons.expect(share, entry, clock::now())
-            }
-            TwinAction::MarkDemoted { flow, reason } => {
-                self.ground.give(share, flow, Order::NotInSync(reason));
-            }
-            TwinAction::End { flow, reason } => {
-                self.twins
-                    .farewells
-                    .end_twin(&self.ground, (share, flow), reason);
-            }
-            TwinAction::Poke { flow, snd_una } => poke_twin(&self.ground, share, flow, snd_una),
         }
     }
 

@@ -13,6 +13,7 @@ use godwit_core::twin::lag::{Behind, Finding, Progress};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_wire::{DigestEntry, Generation, OutputEntry, Role, SeqNumber, ShareId};
 
+use super::ground::Ground;
 use super::output::{Lengths, Sums};
 use super::shares::Shares;
 use crate::clock;
@@ -51,6 +52,8 @@ pub(super) struct Digest {
     look: Option<(Scan, u64)>,
     behind: Remembered<Behind>,
     ended: Vec<FlowEvent>,
+    /// Flows whose twins lag, and flows that the data path's watchdog should have
+    /// reported by now: its records can be lost when the ring buffer is full.
     overdue: Vec<FlowEvent>,
     reminded: Remembered<MonoTime>,
     lengths: Lengths,
@@ -76,6 +79,24 @@ impl Digest {
         self.due
     }
 
+    /// Tells the core what its standbys should know by now, if it is due.
+    pub(super) fn tick(&mut self, ground: &mut Ground, now: MonoTime) {
+        if self.due > now {
+            return;
+        }
+        let ifindex = ground.voice.ifindex;
+        for (share, changes) in self.collect(&ground.datapath, &ground.shares, ifindex, now) {
+            ground.node.handle_changes(share, &changes, now);
+        }
+        for (share, entries) in self.output(&ground.datapath, &ground.shares, now) {
+            ground.node.handle_output(share, &entries, now);
+        }
+        for event in std::mem::take(&mut self.overdue) {
+            tracing::debug!(flow = %event.flow.key, kind = ?event.kind, "not reported by the data path");
+            ground.node.handle_flow_event(event, now);
+        }
+    }
+
     /// Whether there were no flows at the last look.
     pub(super) fn is_idle(&self) -> bool {
         self.flows == Some(0)
@@ -96,12 +117,6 @@ impl Digest {
         self.lengths.note_standstill(stands);
     }
 
-    /// Flows whose twins lag, and flows that the data path's watchdog should have
-    /// reported by now: its records can be lost when the ring buffer is full.
-    pub(super) fn overdue(&mut self) -> Vec<FlowEvent> {
-        std::mem::take(&mut self.overdue)
-    }
-
     /// Nobody was told anything: a link has changed.
     pub(super) fn forget(&mut self) {
         self.behind.clear();
@@ -111,7 +126,7 @@ impl Digest {
 
     /// What the applications of flows have said; after [`Digest::collect`],
     /// whose scan of the flows it shares.
-    pub(super) fn output(
+    fn output(
         &mut self,
         datapath: &Datapath,
         shares: &Shares,
@@ -133,7 +148,7 @@ impl Digest {
 
     /// What the standby of each share should know by now; `ifindex` is that of the service
     /// interface.
-    pub(super) fn collect(
+    fn collect(
         &mut self,
         datapath: &Datapath,
         shares: &Shares,

@@ -10,7 +10,6 @@ use godwit_bpf::{
     ShareEntry, TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
-use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, Node, NodeConfig, VoterMemory};
 use godwit_sock::{Devices, FrameSender, Interface, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
@@ -34,18 +33,16 @@ use super::moves::Moves;
 use super::neighbours::Resolver;
 use super::pins::{MAX_FLOWS, pin_name};
 use super::rejoin::Rejoins;
-use super::replay::Replays;
 use super::requests::{self, Requests};
 use super::servers::Servers;
 use super::shares::Shares;
 use super::snapshots::Snapshots;
 use super::standstill::Standstill;
 use super::sweep::Sweep;
-use super::twins::Farewells;
+use super::twins::Twins;
 use super::voice::Voice;
 use super::{
-    Driver, InstallError, Lasting, Outside, Surroundings, Twins, leftover, other, ring, routes,
-    unlisted,
+    Driver, InstallError, Lasting, Outside, Surroundings, leftover, other, ring, routes, unlisted,
 };
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
@@ -498,7 +495,9 @@ impl Installed {
             canaries: Canaries::new(self.parts.origins, node.incarnation, now),
             ending: Ending::default(),
             requests: Requests::new(&ground, now),
+            digest: Digest::new(now),
             twins: Twins::new(now),
+            rejoins: Rejoins::new(now),
             snapshots: Snapshots::new(config, keeper, now),
             outside,
             lasting,
@@ -511,18 +510,6 @@ impl Installed {
         };
         driver.take_up(inherited, now);
         Ok((driver, surroundings.inputs))
-    }
-}
-
-impl Twins {
-    fn new(now: MonoTime) -> Self {
-        Self {
-            digest: Digest::new(now),
-            comparisons: Comparisons::new(now),
-            farewells: Farewells::default(),
-            rejoins: Rejoins::new(now),
-            replays: Replays::default(),
-        }
     }
 }
 

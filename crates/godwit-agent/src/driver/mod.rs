@@ -82,7 +82,6 @@ use std::sync::{Arc, Mutex};
 
 use godwit_bpf::Events;
 use godwit_core::VoterMemory;
-use godwit_core::twin::compare::Comparisons;
 use godwit_sock::Interface;
 
 use crate::apps::Apps;
@@ -117,13 +116,12 @@ use leave::Ending;
 use locals::Locals;
 use moves::Moves;
 use rejoin::Rejoins;
-use replay::Replays;
 use requests::Requests;
 use servers::Servers;
 use snapshots::Snapshots;
 use standstill::Standstill;
 use sweep::Sweep;
-use twins::Farewells;
+use twins::Twins;
 
 /// What the driver needs besides what [`Installed`] has.
 #[derive(Debug)]
@@ -157,16 +155,6 @@ impl Surroundings {
     fn ears(&self) -> (Places, Inbox) {
         (self.places.clone(), self.inbox.clone())
     }
-}
-
-/// How twins follow their owners: by digests, by comparison, and anew.
-#[derive(Debug)]
-struct Twins {
-    digest: Digest,
-    comparisons: Comparisons,
-    farewells: Farewells,
-    rejoins: Rejoins,
-    replays: Replays,
 }
 
 /// What is said and heard of this node beside its connections.
@@ -204,7 +192,10 @@ pub struct Driver {
     outside: Outside,
     ending: Ending,
     requests: Requests,
+    digest: Digest,
+    /// Those of this node while they are silent.
     twins: Twins,
+    rejoins: Rejoins,
     snapshots: Snapshots,
     /// Processes of this machine that are clients of its services.
     locals: Locals,

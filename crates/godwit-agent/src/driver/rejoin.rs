@@ -1,5 +1,5 @@
-//! Re-protection, the owner's side: which flows could have a new twin, and what
-//! the standby needs to make one.
+//! Re-protection: which flows could have a new twin, and what the standby needs to make one.
+//! What the standby does with that is in `replay`.
 
 use std::cell::LazyCell;
 use std::time::Duration;
@@ -30,10 +30,13 @@ const SHARE_OF_TIME: u32 = 20;
 /// Offered at a time; the rest has its turn later.
 const MAX_CANDIDATES: usize = 16_384;
 
-/// When flows are looked for next.
+/// The hand for running connections that get new twins, of both sides.
 #[derive(Debug)]
 pub(super) struct Rejoins {
+    /// When flows are looked for next.
     due: MonoTime,
+    /// The standby's side.
+    pub(super) replays: Replays,
 }
 
 /// Where a new twin begins.
@@ -46,15 +49,18 @@ struct Beginning {
 }
 
 impl Rejoins {
-    pub(super) const fn new(now: MonoTime) -> Self {
-        Self { due: now }
+    pub(super) fn new(now: MonoTime) -> Self {
+        Self {
+            due: now,
+            replays: Replays::default(),
+        }
     }
 
-    pub(super) const fn due(&self) -> MonoTime {
-        self.due
+    /// When [`Rejoins::tick`] has something to do.
+    pub(super) fn due(&self) -> MonoTime {
+        self.replays.due().map_or(self.due, |due| due.min(self.due))
     }
 
-    /// Tells the core which flows could be protected again: none while the digests are idle.
     pub(super) fn tick(
         &mut self,
         ground: &mut Ground,
@@ -62,9 +68,46 @@ impl Rejoins {
         is_idle: bool,
         now: MonoTime,
     ) {
-        if self.due > now {
-            return;
+        if self.due <= now {
+            self.offer(ground, snapshots, is_idle, now);
         }
+        if self.replays.due().is_some_and(|due| due <= now) {
+            self.replays.replay(ground, now);
+        }
+    }
+
+    /// What either side is to do for a running flow that gets a twin.
+    pub(super) fn carry_out(
+        &mut self,
+        (ground, snapshots): (&mut Ground, &mut Snapshots),
+        share: ShareId,
+        action: RejoinAction,
+    ) {
+        match action {
+            RejoinAction::Begin { flow, generation } => {
+                begin_rejoin((ground, snapshots), share, flow, generation);
+            }
+            RejoinAction::FeedLog { flow } => feed_log(ground, share, flow),
+            RejoinAction::Protect { flow } => protect(ground, share, flow),
+            RejoinAction::Restore {
+                generation,
+                restore,
+            } => {
+                let with = (ground, &mut self.replays);
+                snapshots.expect_twin(with, share, generation, &restore);
+            }
+            RejoinAction::Feed {
+                flow,
+                seq,
+                fin,
+                input,
+            } => self.replays.feed_twin(ground, flow, seq, fin, input),
+            RejoinAction::Admit { flow } => admit_twin(ground, share, flow),
+        }
+    }
+
+    /// Tells the core which flows could be protected again: none while the digests are idle.
+    fn offer(&mut self, ground: &mut Ground, snapshots: &Snapshots, is_idle: bool, now: MonoTime) {
         let wanted: Vec<_> = ground
             .shares
             .iter()
@@ -82,36 +125,6 @@ impl Rejoins {
         }
         let took = clock::now().since(now);
         self.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
-    }
-}
-
-/// What either side is to do for a running flow that gets a twin.
-pub(super) fn carry_out(
-    ground: &mut Ground,
-    (snapshots, replays): (&mut Snapshots, &mut Replays),
-    share: ShareId,
-    action: RejoinAction,
-) {
-    match action {
-        RejoinAction::Begin { flow, generation } => {
-            begin_rejoin((ground, snapshots), share, flow, generation);
-        }
-        RejoinAction::FeedLog { flow } => feed_log(ground, share, flow),
-        RejoinAction::Protect { flow } => protect(ground, share, flow),
-        RejoinAction::Restore {
-            generation,
-            restore,
-        } => {
-            let with = (ground, replays);
-            snapshots.expect_twin(with, share, generation, &restore);
-        }
-        RejoinAction::Feed {
-            flow,
-            seq,
-            fin,
-            input,
-        } => replays.feed_twin(ground, flow, seq, fin, input),
-        RejoinAction::Admit { flow } => admit_twin(ground, share, flow),
     }
 }
 

@@ -8,7 +8,6 @@ use godwit_wire::{GoodbyeReason, Message, NetworkMessage, PeerMessage, Question}
 use tokio::sync::oneshot;
 
 use super::bereft::{self, note_beginning};
-use super::compare::compare;
 use super::detach::detach;
 use super::devices::{announce_owned, defend, follow_place};
 use super::flow_feed::FlowFeed;
@@ -215,14 +214,13 @@ impl Driver {
         }
         let sometimes = [
             self.ground.node.poll_timeout(),
-            self.twins.replays.due(),
             self.snapshots.due(),
             self.requests.due(),
         ];
         let always = [
-            self.twins.digest.due(),
-            self.twins.comparisons.due(now),
-            self.twins.rejoins.due(),
+            self.digest.due(),
+            self.twins.due(now),
+            self.rejoins.due(),
             self.servers.due(),
             self.canaries.due(),
             self.sweep.due(),
@@ -249,8 +247,8 @@ impl Driver {
             Input::ListenerClosed => self.servers.note_closed(now),
             Input::Stopped(hint) => self.standstill.note(hint),
             Input::Standstill(stands) => {
-                self.twins.digest.note_standstill(stands);
-                self.twins.comparisons.note_standstill(stands);
+                self.digest.note_standstill(stands);
+                self.twins.note_standstill(stands);
             }
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => apply_census(&mut self.ground, &census, now),
@@ -297,7 +295,7 @@ impl Driver {
 
     /// What was under way on the old link is lost.
     fn feed_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
-        self.twins.digest.forget();
+        self.digest.forget();
         self.snapshots.note_link_change();
         self.ground.resolver.hurry();
         self.ground.node.handle_link(peer, link, now);
@@ -340,7 +338,7 @@ impl Driver {
     fn sweep(&mut self) -> (&mut Sweep, FlowFeed<'_>) {
         let feed = FlowFeed {
             ground: &mut self.ground,
-            digest: &mut self.twins.digest,
+            digest: &mut self.digest,
             snapshots: &mut self.snapshots,
         };
         (&mut self.sweep, feed)
@@ -352,36 +350,14 @@ impl Driver {
         self.outside
             .facts
             .settle(people, &mut self.ground.node, now);
-        if self.twins.digest.due() <= now {
-            let ifindex = self.ground.voice.ifindex;
-            let (datapath, shares) = (&self.ground.datapath, &self.ground.shares);
-            for (share, changes) in self.twins.digest.collect(datapath, shares, ifindex, now) {
-                self.ground.node.handle_changes(share, &changes, now);
-            }
-            for (share, entries) in
-                self.twins
-                    .digest
-                    .output(&self.ground.datapath, &self.ground.shares, now)
-            {
-                self.ground.node.handle_output(share, &entries, now);
-            }
-            for event in self.twins.digest.overdue() {
-                tracing::debug!(flow = %event.flow.key, kind = ?event.kind, "not reported by the data path");
-                self.ground.node.handle_flow_event(event, now);
-            }
-        }
+        self.digest.tick(&mut self.ground, now);
         self.requests.tick(&self.ground, now);
         go_on_reviving(&mut self.ground, now);
         self.go_on_dismissing();
-        compare(&mut self.ground, &mut self.twins.comparisons, now);
-        self.twins.farewells.tick(&self.ground, now);
-        let is_idle = self.twins.digest.is_idle();
-        self.twins
-            .rejoins
+        self.twins.tick(&mut self.ground, now);
+        let is_idle = self.digest.is_idle();
+        self.rejoins
             .tick(&mut self.ground, &self.snapshots, is_idle, now);
-        if self.twins.replays.due().is_some_and(|due| due <= now) {
-            self.twins.replays.replay(&mut self.ground, now);
-        }
         self.snapshots.tick(&mut self.ground, now);
         if self.servers.due() <= now {
             self.servers.look_for_listeners(&mut self.ground, now);

@@ -1,14 +1,16 @@
-//! Ending a twin of this node while it is silent, and telling twins what the tap
-//! has missed.
+//! Twins of this node while they are silent: what is compared with their owners, what they are
+//! told that the tap has missed, and their end.
 
 use std::io;
 use std::time::Duration;
 
 use godwit_bpf::{Datapath, Order, OrderError, Phase};
-use godwit_core::{EndReason, MonoTime};
+use godwit_core::twin::compare::Comparisons;
+use godwit_core::{EndReason, MonoTime, TwinAction};
 use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
 
+use super::compare::compare;
 use super::ground::Ground;
 use super::segments;
 use crate::clock;
@@ -17,18 +19,50 @@ use crate::clock;
 /// own way: its server may still be writing a log line.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Twins that are to end unless they do so themselves.
-#[derive(Debug, Default)]
-pub(super) struct Farewells(Vec<(MonoTime, ShareId, FlowId)>);
+/// The hand for twins of this node while they are silent.
+#[derive(Debug)]
+pub(super) struct Twins {
+    comparisons: Comparisons,
+    /// Those that are to end unless they do so themselves.
+    farewells: Vec<(MonoTime, ShareId, FlowId)>,
+}
 
-impl Farewells {
+impl Twins {
+    pub(super) fn new(now: MonoTime) -> Self {
+        Self {
+            comparisons: Comparisons::new(now),
+            farewells: Vec::new(),
+        }
+    }
+
+    /// When [`Twins::tick`] has something to do. That a twin ends may be a little late.
+    pub(super) fn due(&self, now: MonoTime) -> MonoTime {
+        self.comparisons.due(now)
+    }
+
+    /// Whether a server is stopped: how far its answers have come is no measure.
+    pub(super) fn note_standstill(&mut self, stands: bool) {
+        self.comparisons.note_standstill(stands);
+    }
+
+    pub(super) fn carry_out(&mut self, ground: &Ground, share: ShareId, action: TwinAction) {
+        match action {
+            TwinAction::Compare { entry } => self.comparisons.expect(share, entry, clock::now()),
+            TwinAction::MarkDemoted { flow, reason } => {
+                ground.give(share, flow, Order::NotInSync(reason));
+            }
+            TwinAction::End { flow, reason } => self.end_twin(ground, (share, flow), reason),
+            TwinAction::Poke { flow, snd_una } => poke_twin(ground, share, flow, snd_una),
+        }
+    }
+
+    pub(super) fn tick(&mut self, ground: &mut Ground, now: MonoTime) {
+        compare(ground, &mut self.comparisons, now);
+        self.end_late(ground, now);
+    }
+
     /// Ends a twin, or gives it time to end.
-    pub(super) fn end_twin(
-        &mut self,
-        ground: &Ground,
-        (share, flow): (ShareId, FlowId),
-        reason: EndReason,
-    ) {
+    fn end_twin(&mut self, ground: &Ground, (share, flow): (ShareId, FlowId), reason: EndReason) {
         // The server of one that is kept has never seen it.
         if reason == EndReason::EndedAtOwner && !ground.is_kept(share) {
             self.expect(share, flow, clock::now());
@@ -38,12 +72,13 @@ impl Farewells {
     }
 
     fn expect(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
-        self.0.push((now.saturating_add(GRACE), share, flow));
+        self.farewells
+            .push((now.saturating_add(GRACE), share, flow));
     }
 
-    pub(super) fn tick(&mut self, ground: &Ground, now: MonoTime) {
+    fn end_late(&mut self, ground: &Ground, now: MonoTime) {
         let (ifindex, datapath) = (ground.voice.ifindex, &ground.datapath);
-        self.0.retain(|(due, share, flow)| {
+        self.farewells.retain(|(due, share, flow)| {
             if *due <= now && find(datapath, *share, *flow).is_some_and(|it| it != Phase::Ended) {
                 end_socket(ifindex, datapath, (*share, *flow));
             }
