@@ -193,6 +193,11 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
             let error = whole(&error);
             format!("a reload would be refused, and after a restart peers refuse a link: {error}")
         }),
+        Err(error) if error.is_for_want_of_rights() => Some(format!(
+            "whether an agent starts with this file is not known, as this user may not read what \
+             it names: {}",
+            whole(&error)
+        )),
         Err(error) => Some(format!("an agent would not start: {}", whole(&error))),
     };
     let status = running.and_then(|(running, status)| Some((running, status?)));

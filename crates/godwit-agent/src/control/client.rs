@@ -43,6 +43,15 @@ pub enum ClientError {
         #[source]
         source: io::Error,
     },
+    /// Nobody knows whether somebody is behind the socket.
+    #[error("this user may not ask the agent at {}, root may", path.display())]
+    Forbidden {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The connection broke.
     #[error("the agent went away")]
     Broken(#[source] io::Error),
@@ -57,15 +66,28 @@ pub enum ClientError {
     Answer(#[source] serde_json::Error),
 }
 
+impl ClientError {
+    /// Whether nobody is behind the socket: its agent was killed, or has ended.
+    pub fn is_absence(&self) -> bool {
+        use ErrorKind::{ConnectionRefused, NotFound};
+
+        let gone = [ConnectionRefused, NotFound];
+        matches!(self, Self::Connect { source, .. } if gone.contains(&source.kind()))
+    }
+}
+
 impl Client {
     /// Connects to an agent's socket.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If nobody listens there, or this user may not connect.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let connect = |source| ClientError::Connect {
-            path: path.to_owned(),
-            source,
+        let connect = |source: io::Error| {
+            let path = path.to_owned();
+            if source.kind() == ErrorKind::PermissionDenied {
+                return ClientError::Forbidden { path, source };
+            }
+            ClientError::Connect { path, source }
         };
         let stream = UnixStream::connect(path).map_err(connect)?;
         stream.set_read_timeout(Some(READ_LIMIT)).map_err(connect)?;

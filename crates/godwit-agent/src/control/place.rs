@@ -89,7 +89,7 @@ pub enum FindError {
         nodes: Vec<String>,
     },
     /// The folder can't be read.
-    #[error("{}", run_dir.display())]
+    #[error("can't look for agents in {}", run_dir.display())]
     Unreadable {
         /// The folder.
         run_dir: PathBuf,

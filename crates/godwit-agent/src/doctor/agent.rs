@@ -6,6 +6,7 @@ use godwit_sock::netns_cookie;
 use super::{Check, Level};
 use crate::config::Config;
 use crate::control::{Client, ClientError, FindError, find};
+use crate::reload::whole;
 
 const NAME: &str = "agent";
 
@@ -32,23 +33,16 @@ impl Running {
         let path = match find(&config.node.run_dir, cookie, Some(config.node.name)) {
             Ok(path) => path,
             Err(FindError::NoAgent { .. }) => return Self::Nobody,
-            Err(error) => return Self::Unclear(error.to_string()),
+            Err(error) => return Self::Unclear(whole(&error)),
         };
         let status = Client::connect(&path).and_then(|mut client| client.status());
         match status {
             Ok(status) => Self::Warns(status.warnings),
-            Err(ClientError::Connect { source, .. }) if is_absent(&source) => Self::Nobody,
-            Err(ClientError::Connect { source, .. }) => Self::Unclear(source.to_string()),
+            Err(error) if error.is_absence() => Self::Nobody,
             Err(ClientError::Silent) => Self::Silent,
-            Err(error) => Self::Unclear(error.to_string()),
+            Err(error) => Self::Unclear(whole(&error)),
         }
     }
-}
-
-/// Whether nobody is behind a socket.
-fn is_absent(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
-    [ConnectionRefused, NotFound].contains(&error.kind())
 }
 
 pub(super) fn checks(running: Option<&Running>) -> Vec<Check> {

@@ -72,7 +72,8 @@ pub(crate) fn detach(config: &Path, wanted: PeerRole) -> anyhow::Result<ExitCode
         Ok(socket) => match Client::connect(&socket) {
             Ok(mut client) => client.stop(StopReason::Detach).map(|()| true)?,
             // It was killed, and left its socket.
-            Err(_) => false,
+            Err(error) if error.is_absence() => false,
+            Err(error) => return Err(error.into()),
         },
         Err(FindError::NoAgent { .. }) => false,
         Err(other) => return Err(other.into()),

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use godwit_agent::config::{Change, Config};
-use godwit_agent::control::{Client, find};
+use godwit_agent::control::{Client, FindError, RunningFile, find};
 use godwit_agent::reload::obstacles;
 use godwit_agent::status::Status;
 use serde::Serialize;
@@ -33,29 +34,47 @@ struct Report {
     /// The file that it is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<String>,
+    /// Why it is not known what would change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
     /// Whether anything would change; `null` if there is nothing to compare with.
     changes: Option<bool>,
     sections: Vec<Change>,
     warnings: Vec<String>,
 }
 
+/// What a file is compared with.
+enum Running {
+    /// What it is called and says, and what is known of it beyond that.
+    Is(String, Box<Config>, Option<Status>),
+    /// No agent of the file's node runs here.
+    Nobody,
+    /// One may run, and does not say what with.
+    Unknown(String),
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let next = Config::load(&args.file)?;
     let running = match args.config.as_deref().filter(|it| !is_same(it, &args.file)) {
-        Some(path) => Some((shown(path), (Config::load(path)?, None))),
-        None => in_force(&next),
+        Some(path) => Running::Is(shown(path), Config::load(path)?.into(), None),
+        None => ask(&next),
+    };
+    let (running, unknown) = match running {
+        Running::Is(name, config, status) => (Some((name, (config, status))), None),
+        Running::Nobody => (None, None),
+        Running::Unknown(why) => (None, Some(why)),
     };
     let (name, running) = running.unzip();
-    let (running, status) = running.unzip();
-    let status: Option<Status> = status.flatten();
-    let in_force = running.as_ref().map(|it| (it, status.as_ref()));
+    let in_force = running.as_ref();
+    let in_force = in_force.map(|(config, status)| (&**config, status.as_ref()));
     let obstacles = obstacles(in_force, &next);
-    let sections = running.as_ref().map(|running| running.changes(&next));
+    let sections = in_force.map(|(running, _)| running.changes(&next));
     let is_changed = |all: &Vec<Change>| all.iter().any(|it| it.what != "unchanged");
     let report = Report {
         schema: "godwit.check/1",
         file: shown(&args.file),
         running: name,
+        unknown,
         changes: sections.as_ref().map(is_changed),
         sections: sections.unwrap_or_default(),
         warnings: [next.warnings.clone(), obstacles].concat(),
@@ -73,24 +92,50 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a == b || real(a).is_some_and(|it| Some(it) == real(b))
 }
 
-/// What the agent of the file's node runs with, if one runs and answers here, and its state.
-/// The one agent that is on the file's interface is that node's under another name.
-fn in_force(next: &Config) -> Option<(String, (Config, Option<Status>))> {
-    let cookie = godwit_agent::netns_cookie().ok()?;
-    let of = |node| find(&next.node.run_dir, cookie, node).ok();
-    let socket = of(Some(next.node.name)).or_else(|| of(None))?;
-    let mut client = Client::connect(&socket).ok()?;
-    let file = client.file().ok()?;
-    let running = Config::parse(&file.path, &file.text).ok()?;
+/// Asks the agent of the file's node what it runs with. The one agent that is on the file's
+/// interface is that node's under another name.
+fn ask(next: &Config) -> Running {
+    let run_dir = &next.node.run_dir;
+    let asked = godwit_agent::netns_cookie()
+        .context("can't ask the kernel which network namespace this is")
+        .and_then(|cookie| {
+            let named = answer(find(run_dir, cookie, Some(next.node.name)))?;
+            let only = || answer(find(run_dir, cookie, None));
+            named.map_or_else(only, |it| Ok(Some(it)))
+        });
+    let (mut client, file) = match asked {
+        Ok(Some(it)) => it,
+        Ok(None) => return Running::Nobody,
+        Err(error) => return Running::Unknown(format!("{error:#}")),
+    };
+    let running = match Config::parse(&file.path, &file.text) {
+        Ok(running) => running,
+        Err(error) => {
+            let node = file.node;
+            return Running::Unknown(format!("the file that node {node} runs with: {error}"));
+        }
+    };
     let (a, b) = (&running.node, &next.node);
     if a.name != b.name && a.interface != b.interface {
-        return None;
+        return Running::Nobody;
     }
-    let status = client.status().ok();
-    Some((
-        format!("the agent of node {}", file.node),
-        (running, status),
-    ))
+    let name = format!("the agent of node {}", file.node);
+    Running::Is(name, Box::new(running), client.status().ok())
+}
+
+/// The file of an agent that was looked for; none if nobody is there.
+fn answer(found: Result<PathBuf, FindError>) -> anyhow::Result<Option<(Client, RunningFile)>> {
+    let socket = match found {
+        Ok(socket) => socket,
+        Err(FindError::NoAgent { .. } | FindError::Several { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut client = match Client::connect(&socket) {
+        Err(error) if error.is_absence() => return Ok(None),
+        connected => connected?,
+    };
+    let file = client.file()?;
+    Ok(Some((client, file)))
 }
 
 fn shown(path: &Path) -> String {
@@ -99,14 +144,13 @@ fn shown(path: &Path) -> String {
 
 fn said(report: &Report) -> String {
     let mut lines: Vec<_> = report.sections.iter().map(Change::sentence).collect();
-    lines.push(match (report.changes, &report.running) {
-        (Some(true), _) => format!("{}: valid", report.file),
-        (Some(false), Some(running)) => format!("{}: valid, says what {running} says", report.file),
-        _ => format!(
-            "{}: valid; no agent of its node runs here to compare with",
-            report.file
-        ),
-    });
+    let beside = match (report.changes, &report.running, &report.unknown) {
+        (Some(true), ..) => String::new(),
+        (Some(false), Some(running), _) => format!(", says what {running} says"),
+        (.., Some(why)) => format!("; what it would change is not known: {why}"),
+        _ => "; no agent of its node runs here to compare with".to_owned(),
+    };
+    lines.push(format!("{}: valid{beside}", report.file));
     let warnings = report.warnings.iter();
     lines.extend(warnings.map(|warning| format!("warning: {warning}")));
     lines.join("\n")

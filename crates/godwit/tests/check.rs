@@ -1,0 +1,131 @@
+//! `godwit check`: what it says of a file, and what it can't know.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFIG: &str = r#"
+[node]
+name = "a"
+interface = "lo"
+run_dir = "run"
+[[peer]]
+name = "a"
+role = "server"
+control = "127.0.0.1:7400"
+[[peer]]
+name = "b"
+role = "server"
+control = "127.0.0.2:7400"
+[tls]
+ca = "ca.pem"
+cert = "node.pem"
+key = "node.key"
+[[service]]
+name = "web"
+address = "10.9.0.100:80"
+primary = "a"
+backups = ["b"]
+"#;
+
+/// `nobody`, on most machines.
+const NOBODY: u32 = 65534;
+
+/// A configuration with its certificates.
+struct Site {
+    dir: TempDir,
+    file: PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("a folder");
+        let (authority, here) = (dir.path().join("pki"), dir.path());
+        let pki = |args: &[&str], folders: &[&Path]| {
+            let mut command = Command::new(common::pki());
+            let output = command.args(args).args(folders).output();
+            let output = output.expect("the program runs");
+            assert!(output.status.success(), "{output:?}");
+        };
+        pki(&["init", "--dir"], &[&authority]);
+        let out = Path::new("--out");
+        pki(&["issue", "--name", "a", "--dir"], &[&authority, out, here]);
+        let file = here.join("godwit.toml");
+        fs::write(&file, CONFIG).expect("written");
+        Self { dir, file }
+    }
+
+    /// What the program says of the file; as another user if this one may do everything.
+    fn check(&self, is_stranger: bool, args: &[&str]) -> Output {
+        // Strangers may not look into the folder where it was built.
+        let program = self.dir.path().join("godwit");
+        if !program.exists() {
+            // Not by this process: what another thread forks meanwhile could have it open.
+            let from = env!("CARGO_BIN_EXE_godwit");
+            let copied = Command::new("cp").arg(from).arg(&program).status();
+            assert!(copied.expect("every Linux has it").success());
+        }
+        let mut command = Command::new(program);
+        command.arg("check").arg(&self.file).args(args);
+        let is_root = fs::metadata(&self.file).expect("it is there").uid() == 0;
+        if is_stranger && is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.current_dir("/").stdin(Stdio::null()).output();
+        output.expect("the program runs")
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+}
+
+/// A user who may not connect to the agent's socket was told that no agent runs, and that none
+/// would start, as the key can't be read.
+#[test]
+fn who_may_not_ask_the_agent_does_not_hear_that_none_runs() {
+    let site = Site::new();
+    let cookie = godwit_agent::netns_cookie().expect("the kernel says it");
+    let place = site.dir.path().join(format!("run/n{cookie}-a"));
+    fs::create_dir_all(&place).expect("made");
+    let here = site.dir.path();
+    chmod(here, 0o755);
+    chmod(&here.join("node.key"), 0o000);
+    chmod(&place, 0o000);
+    let checked = site.check(true, &[]);
+    let json = site.check(true, &["--json"]);
+    chmod(&here.join("run"), 0o000);
+    let closed = site.check(true, &[]);
+    chmod(&here.join("run"), 0o755);
+    chmod(&place, 0o755);
+    for output in [&checked, &json, &closed] {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = said(output);
+        assert!(!text.contains("no agent"), "{text}");
+        assert!(!text.contains("would not start"), "{text}");
+        assert!(text.contains("may not read"), "{text}");
+    }
+    let text = said(&checked);
+    let wanted = "valid; what it would change is not known: this user may not ask the agent";
+    assert!(text.contains(wanted), "{text}");
+    let text = said(&closed);
+    assert!(text.contains("can't look for agents"), "{text}");
+    let json: Value = serde_json::from_str(&said(&json)).expect("one object");
+    assert_eq!(json["changes"], Value::Null);
+    let why = json["unknown"].as_str().expect("a reason");
+    assert!(why.contains("may not ask"), "{why}");
+    // Where there is nothing in the way, there is nobody to ask.
+    let text = said(&site.check(false, &[]));
+    assert!(text.contains("no agent of its node runs here"), "{text}");
+}
