@@ -552,6 +552,7 @@ fn a_director_that_is_configured_wrongly_says_so_in_one_sentence() {
     assert!(!pins.exists(), "nothing was attached");
 }
 
+/// Where all of Godwit ends a director does, and its program stays: its connections go on.
 /// `--detach` leaves nothing behind: no program, no address.
 #[test]
 fn a_director_that_is_detached_leaves_nothing() {
@@ -566,6 +567,15 @@ fn a_director_that_is_detached_leaves_nothing() {
         };
         let there = |address: &IpAddr| addresses().contains(&address.to_string());
         assert!(SERVICE.iter().all(there));
+        let pins = front.cluster.pins(Host::Director).expect("it is there");
+        let args = ["agent", "--config", path, "--detach", "--all"];
+        let output = front.cluster.godwit(Host::Director, &args);
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        for wanted in ["its process has ended", "the program of its director stays"] {
+            assert!(output.stdout.contains(wanted), "{output:?}");
+        }
+        assert!(pins.exists() && SERVICE.iter().all(there));
         let args = ["director", "--config", path, "--detach"];
         let output = front
             .cluster
@@ -573,7 +583,6 @@ fn a_director_that_is_detached_leaves_nothing() {
             .expect("it runs");
         assert!(output.status.success(), "{}", output.stderr);
         assert!(!SERVICE.iter().any(there), "{}", addresses());
-        let pins = front.cluster.pins(Host::Director).expect("it is there");
         assert!(!pins.exists());
     });
 }

@@ -4,6 +4,7 @@ use godwit_bpf::PinError;
 use thiserror::Error;
 
 use crate::config::ConfigError;
+use crate::control::FindError;
 use crate::costs_error::CostsError;
 use crate::director::DirectError;
 use crate::driver::{DetachError, InstallError, LeftoverError};
@@ -42,6 +43,9 @@ pub enum AgentError {
     /// Something of the data path is still there.
     #[error(transparent)]
     Detach(#[from] DetachError),
+    /// The folder of running agents can't be read.
+    #[error(transparent)]
+    Find(#[from] FindError),
     /// What another node has left stays.
     #[error(transparent)]
     Leftover(#[from] LeftoverError),

@@ -1,6 +1,5 @@
 //! The data path of another node's agent on the same interface: the machine had another name.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -14,6 +13,29 @@ use crate::tcx;
 
 /// What makes it an agent's, and not a director's.
 const LINKS: [&str; 2] = ["tap", "gate"];
+
+/// What the folder of a director's pins ends with.
+pub const OF_DIRECTOR: &str = "-director";
+
+/// The node that has something pinned.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Whose {
+    /// Its agent has.
+    Agent(String),
+    /// It is a director.
+    Director(String),
+}
+
+impl Whose {
+    fn of(folder: &str, pins: &PinDir) -> Option<Self> {
+        let (_, node) = folder.split_once('-')?;
+        // An agent's node may have such a name.
+        let director = node.strip_suffix(OF_DIRECTOR);
+        let director = director.filter(|_| !LINKS.iter().all(|name| pins.link(name).exists()));
+        let agent = || Self::Agent(node.to_owned());
+        Some(director.map_or_else(agent, |node| Self::Director(node.to_owned())))
+    }
+}
 
 /// What the agent of another node has pinned, in this network namespace.
 #[derive(Debug)]
@@ -34,6 +56,20 @@ impl Foreign {
         let others = all.filter(|(name, _)| name != own && cookie_of(name) == here);
         let found = others.filter_map(|(name, pins)| Self::read(&name, pins));
         Ok(found.filter(|it| it.ifindex == Some(ifindex)).collect())
+    }
+
+    /// Who has something pinned in the network namespace with that cookie.
+    ///
+    /// # Errors
+    /// As [`PinDir::open`].
+    pub fn in_namespace(cookie: u64) -> Result<Vec<Whose>, PinError> {
+        let all = PinDir::all()?.into_iter();
+        let here = all.filter(|(name, _)| cookie_of(name) == Some(cookie));
+        let mut found: Vec<_> = here
+            .filter_map(|(name, pins)| Whose::of(&name, &pins))
+            .collect();
+        found.sort();
+        Ok(found)
     }
 
     /// Whether no other agent, nor a director, has anything pinned in this network namespace.
@@ -81,24 +117,33 @@ impl Foreign {
         self.ifindex
     }
 
-    /// Whether a process that this one may look into has its events open: an agent lives.
+    /// Whether another process that this one may look into drives it: an agent lives.
     pub fn is_driven(&self) -> bool {
+        !self.drivers().is_empty()
+    }
+
+    /// The other processes that have its events open, of those that this one may look into.
+    pub fn drivers(&self) -> Vec<u32> {
         let Some(id) = self.events_id() else {
-            return false;
+            return Vec::new();
         };
         let line = format!("map_id:\t{id}");
         let own = std::process::id();
-        let is_other = |name: &OsStr| {
-            let number = name.to_str().and_then(|it| it.parse::<u32>().ok());
-            number.is_some_and(|it| it != own)
+        let has_it = |pid: &u32| {
+            let files = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+            files
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(|file| fs::read_to_string(file.path()).ok())
+                .any(|text| text.lines().any(|it| it == line))
         };
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         processes
-            .filter(|it| is_other(&it.file_name()))
-            .flat_map(|it| fs::read_dir(it.path().join("fdinfo")))
-            .flat_map(|files| files.flatten())
-            .filter_map(|file| fs::read_to_string(file.path()).ok())
-            .any(|text| text.lines().any(|it| it == line))
+            .filter_map(|it| it.file_name().to_str()?.parse().ok())
+            .filter(|pid| *pid != own)
+            .filter(has_it)
+            .collect()
     }
 
     fn events_id(&self) -> Option<u32> {

@@ -53,7 +53,7 @@ pub use datapath::{
 };
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
-pub use foreign::Foreign;
+pub use foreign::{Foreign, OF_DIRECTOR, Whose};
 pub use hooks::{Fronting, Hooks, Identity, Standing, Stray};
 pub use install::Installer;
 pub use local::LocalError;

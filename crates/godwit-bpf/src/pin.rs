@@ -61,15 +61,22 @@ impl PinDir {
     pub fn existing(name: &str) -> Result<Option<Self>, PinError> {
         ensure_bpffs()?;
         let path = Path::new(BPFFS).join("godwit").join(name);
-        Ok(path.exists().then_some(Self(path)))
+        // Nothing is there, or nobody knows: not the same.
+        match path.try_exists() {
+            Ok(is_there) => Ok(is_there.then_some(Self(path))),
+            Err(source) => Err(PinError::Folder { path, source }),
+        }
     }
 
     /// The folders of all agents of this machine, with their names.
     pub(crate) fn all() -> Result<Vec<(String, Self)>, PinError> {
         ensure_bpffs()?;
-        let folders = fs::read_dir(Path::new(BPFFS).join("godwit"));
-        let folders = folders.into_iter().flatten().flatten();
-        let named = folders.filter_map(|entry| {
+        let path = Path::new(BPFFS).join("godwit");
+        let folders = match fs::read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            folders => folders.map_err(|source| PinError::Folder { path, source })?,
+        };
+        let named = folders.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             Some((name, Self(entry.path())))
         });

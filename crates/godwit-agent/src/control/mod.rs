@@ -39,7 +39,7 @@ use crate::moves::MoveRefused;
 
 pub use client::{Client, ClientError};
 pub use place::{FindError, Place, PlaceError, find, sweep};
-pub(crate) use place::{Restorer, is_taken, lock_file, own_files};
+pub(crate) use place::{Restorer, holders, is_held, is_taken, lock_file, own_files, running};
 pub use request::{Request, StopReason};
 pub(crate) use server::{IDLE_LIMIT, Office, serve};
 

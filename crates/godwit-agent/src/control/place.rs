@@ -228,23 +228,7 @@ pub(crate) fn own_files(run_dir: &Path, cookie: u64, node: NodeName) -> [PathBuf
 /// # Errors
 /// If there is none, or more than one and none is named.
 pub fn find(run_dir: &Path, cookie: u64, node: Option<NodeName>) -> Result<PathBuf, FindError> {
-    let prefix = format!("n{cookie}-");
-    let entries = match fs::read_dir(run_dir) {
-        Ok(entries) => Some(entries),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(source) => {
-            return Err(FindError::Unreadable {
-                run_dir: run_dir.to_owned(),
-                source,
-            });
-        }
-    };
-    let places = entries.into_iter().flatten().flatten();
-    let places = places.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        let name = name.strip_prefix(&prefix)?.to_owned();
-        Some((name, entry.path().join(SOCKET)))
-    });
+    let places = places(run_dir, cookie)?.into_iter();
     let places = places.filter(|(name, _)| node.is_none_or(|node| node.as_str() == name));
     // Somebody else may not see whether it is there.
     let is_there = |(_, socket): &(String, PathBuf)| socket.try_exists().unwrap_or(true);
@@ -268,8 +252,58 @@ pub fn find(run_dir: &Path, cookie: u64, node: Option<NodeName>) -> Result<PathB
     }
 }
 
+/// The folders of nodes of a network namespace: their names, and where their sockets belong.
+fn places(run_dir: &Path, cookie: u64) -> Result<Vec<(String, PathBuf)>, FindError> {
+    let prefix = format!("n{cookie}-");
+    let entries = match fs::read_dir(run_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => {
+            return Err(FindError::Unreadable {
+                run_dir: run_dir.to_owned(),
+                source,
+            });
+        }
+    };
+    let places = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let name = name.strip_prefix(&prefix)?.to_owned();
+        Some((name, entry.path().join(SOCKET)))
+    });
+    Ok(places.collect())
+}
+
+/// The sockets of all agents, witnesses and directors that run in a network namespace, with the
+/// names of their nodes.
+///
+/// # Errors
+/// If the folder can't be read.
+pub(crate) fn running(run_dir: &Path, cookie: u64) -> Result<Vec<(String, PathBuf)>, FindError> {
+    let mut all = places(run_dir, cookie)?;
+    all.retain(|(_, socket)| is_held(socket));
+    all.sort();
+    Ok(all)
+}
+
+/// The processes that have an agent's lock open, by its socket, as far as this process may look.
+pub(crate) fn holders(socket: &Path) -> Vec<u32> {
+    let id = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let Some(lock) = id(&socket.with_file_name(LOCK)) else {
+        return Vec::new();
+    };
+    let has_it = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten();
+        files.flatten().any(|file| id(&file.path()) == Some(lock))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    processes.filter(has_it).collect()
+}
+
 /// Whether an agent runs whose socket belongs there.
-fn is_held(socket: &Path) -> bool {
+pub(crate) fn is_held(socket: &Path) -> bool {
     let dir = socket.parent().filter(|dir| dir.join(LOCK).exists());
     dir.is_some_and(|dir| matches!(try_lock(dir), Ok(Locked::Taken)))
 }

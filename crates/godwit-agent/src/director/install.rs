@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::{fs, io};
 
-use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, BackendTable, Director, ServiceNumber, Settings, Via};
+use godwit_bpf::{OF_DIRECTOR, PinDir};
 use godwit_core::MonoTime;
 use godwit_core::director::Roster;
 use godwit_sock::{FrameSender, Interface, added_addresses};
@@ -294,5 +294,5 @@ pub(super) type InstallOrDetach = crate::agent_error::AgentError;
 
 /// The folder of this director's pins: no agent's, should the node have been a server.
 fn pins(config: &Config) -> Result<String, MachineError> {
-    Ok(format!("{}-director", pin_name(config)?))
+    Ok(format!("{}{OF_DIRECTOR}", pin_name(config)?))
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use godwit_bpf::{Datapath, Foreign, MapError, Settings};
+use godwit_bpf::{Datapath, Foreign, MapError, PinDir, Settings};
 use godwit_core::MonoTime;
 use godwit_sock::{Devices, Interface, netns_cookie};
 use godwit_wire::{Endpoint, NodeName};
@@ -81,9 +81,10 @@ fn is_alive(left: &Foreign, run_dir: &Path) -> Result<bool, MachineError> {
 /// If its agent runs, or something can't be taken away.
 pub(crate) fn detach_node(node: NodeName) -> Result<bool, LeftoverError> {
     let cookie = netns_cookie().map_err(MachineError::Socket)?;
-    let found = Foreign::named(&format!("n{cookie}-{node}")).map_err(MachineError::Pin)?;
+    let folder = format!("n{cookie}-{node}");
+    let found = Foreign::named(&folder).map_err(MachineError::Pin)?;
     let Some(left) = found else {
-        return Ok(false);
+        return remove_rest(&folder, node, cookie);
     };
     if is_alive(&left, DEFAULT_RUN_DIR.as_ref())? {
         return Err(LeftoverError::Runs { node });
@@ -100,6 +101,19 @@ pub(crate) fn detach_node(node: NodeName) -> Result<bool, LeftoverError> {
     let (datapath, _events) =
         Datapath::open(&settings, left.into_pins()).map_err(MachineError::Programs)?;
     detach_whole(interface.index, datapath)?;
+    Ok(true)
+}
+
+/// An agent that was killed at its start has pinned maps, and attached nothing.
+fn remove_rest(folder: &str, node: NodeName, cookie: u64) -> Result<bool, LeftoverError> {
+    let rest = PinDir::existing(folder).map_err(MachineError::Pin)?;
+    let Some(rest) = rest else {
+        return Ok(false);
+    };
+    if is_taken(DEFAULT_RUN_DIR.as_ref(), cookie, node) {
+        return Err(LeftoverError::Runs { node });
+    }
+    rest.remove().map_err(MachineError::Pin)?;
     Ok(true)
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.detach {
-        return super::agent::detach(&args.config, PeerRole::Director);
+        return super::detach::of_file(&args.config, PeerRole::Director);
     }
     logging::init();
     logging::die_on_panic();

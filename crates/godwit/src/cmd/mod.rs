@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod check;
 pub(crate) mod datapath_load;
+pub(crate) mod detach;
 pub(crate) mod director;
 pub(crate) mod director_load;
 pub(crate) mod doctor;
