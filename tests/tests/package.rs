@@ -78,6 +78,41 @@ impl Pair<'_> {
         self.all_protected(Host::B);
     }
 
+    /// With a file that no agent would start with the standby's goes on, in the earlier version,
+    /// and the upgrade succeeds all the same. What it says to do helps.
+    fn upgrade_the_standby_with_torn_files(&mut self, package: &Path) {
+        let (agent, attached) = (running(&self.b), self.attached(Host::B));
+        for file in ["godwit.toml", "node.key", "node.pem", "ca.pem"] {
+            let path = format!("/etc/godwit/{file}");
+            let mut tear = vec!["truncate", "--size=100"];
+            if file == "godwit.toml" {
+                // It says so far where the agent is.
+                tear = vec!["sed", "-i", "/^primary/,$d"];
+            }
+            tear.push(&path);
+            self.b
+                .must(&["cp", "-p", &path, "/etc/whole"])
+                .expect("kept");
+            self.b.must(&tear).expect("torn");
+            let said = self.b.install(package).expect("it is installed");
+            assert_eq!(running(&self.b), agent, "{file}: {said}");
+            let why = said
+                .lines()
+                .find(|line| line.contains("a restart would fail: "));
+            let why = why.unwrap_or_else(|| panic!("{file}: {said}"));
+            assert!(why.contains(&path), "{file}: {why}");
+            assert!(said.contains("godwit: mend that, then: "), "{said}");
+            self.b.must(&["mv", "/etc/whole", &path]).expect("mended");
+        }
+        let state = ["dpkg-query", "--show", "--showformat=${Status}", "godwit"];
+        let state = self.b.must(&state).expect("dpkg knows it");
+        assert_eq!(state, "install ok installed");
+        assert_eq!(self.attached(Host::B), attached);
+        self.all_protected(Host::A);
+        let check = ["godwit", "check", "/etc/godwit/godwit.toml"];
+        self.b.must(&check).expect("it is good again");
+    }
+
     /// Its standby takes over, and all that was attached is gone. A purge takes the
     /// configuration, and leaves the keys.
     fn remove_from_the_owner(&self) {
@@ -137,6 +172,7 @@ fn connections_outlive_upgrades_and_a_removal_of_the_package() {
         echoes: echoes.into(),
     };
     pair.all_protected(Host::A);
+    pair.upgrade_the_standby_with_torn_files(&packages.next);
     pair.upgrade_the_standby(&packages.next);
     pair.upgrade_the_owner(&packages.next);
     pair.remove_from_the_owner();

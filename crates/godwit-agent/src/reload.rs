@@ -30,6 +30,7 @@ use crate::control::lock_file;
 use crate::custody;
 use crate::descriptors;
 use crate::director::{has_fellows, room};
+use crate::driver::judge_programs;
 use crate::input::{Inbox, Input, Query};
 use crate::peers::Identity;
 use crate::privileges;
@@ -185,20 +186,24 @@ fn changeable(next: &Config) -> Vec<String> {
     custody::faults(&custody::believed(next))
 }
 
+/// What stands in the way of a file that is valid.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Obstacles {
+    /// Why no agent starts with it here, or peers refuse a link to one that does.
+    pub bars: Vec<String>,
+    /// Why that is not known: this user may not read what it names.
+    pub unknown: Option<String>,
+    /// Why the agent that runs here would not take it, and what that costs.
+    pub others: Vec<String>,
+}
+
 /// What stands in the way of a file that is valid: why an agent would not start with it on
 /// this machine, or why the agent that runs here would not take it.
-pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> Vec<String> {
-    let identity = match Identity::load(&next.tls, next.node.name) {
-        Ok(identity) => identity.judge(&next.tls).err().map(|error| {
-            let error = whole(&error);
-            format!("a reload would be refused, and after a restart peers refuse a link: {error}")
-        }),
-        Err(error) if error.is_for_want_of_rights() => Some(format!(
-            "whether an agent starts with this file is not known, as this user may not read what \
-             it names: {}",
-            whole(&error)
-        )),
-        Err(error) => Some(format!("an agent would not start: {}", whole(&error))),
+pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> Obstacles {
+    let (identity, unknown) = match Identity::load(&next.tls, next.node.name) {
+        Ok(identity) => (refusal(&identity, next), None),
+        Err(error) if error.is_for_want_of_rights() => (None, Some(unreadable(&whole(&error)))),
+        Err(error) => (Some(no_start(&whole(&error))), None),
     };
     let status = running.and_then(|(running, status)| Some((running, status?)));
     let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
@@ -218,12 +223,41 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
     // Some are why it would not start.
     let is_said = |it: &String| identity.as_ref().is_some_and(|said| said.ends_with(&**it));
     let changeable: Vec<_> = changeable.filter(|it| !is_said(it)).collect();
-    let own = identity.into_iter().chain(changeable);
-    let own = own.chain(missing).chain(restart);
-    own.chain(held)
-        .chain(owned)
-        .chain(endings.into_iter().flatten())
-        .collect()
+    let (programs, unread) = match judge_programs(next) {
+        Ok(()) => (None, None),
+        Err((why, true)) => (None, Some(unreadable(&why))),
+        Err((why, false)) => (Some(no_start(&why)), None),
+    };
+    let others = changeable.into_iter().chain(restart).chain(held);
+    Obstacles {
+        bars: [identity, programs, missing]
+            .into_iter()
+            .flatten()
+            .collect(),
+        unknown: unknown.or(unread),
+        others: others
+            .chain(owned)
+            .chain(endings.into_iter().flatten())
+            .collect(),
+    }
+}
+
+fn no_start(why: &str) -> String {
+    format!("an agent would not start: {why}")
+}
+
+fn refusal(identity: &Identity, next: &Config) -> Option<String> {
+    let error = whole(&identity.judge(&next.tls).err()?);
+    Some(format!(
+        "a reload would be refused, and after a restart peers refuse a link: {error}"
+    ))
+}
+
+fn unreadable(why: &str) -> String {
+    format!(
+        "whether an agent starts with this file is not known, as this user may not read what it \
+         names: {why}"
+    )
 }
 
 /// A sentence with all that lies behind it.
@@ -381,12 +415,13 @@ mod tests {
             let sentence = check(&pair.a).expect_err("others may write it");
             assert!(sentence.contains("chmod go-w"), "{sentence}");
             let said = obstacles(None, &pair.a);
+            let said = [said.bars, said.others].concat();
             assert_eq!(said.len(), 1, "once: {said:?}");
             assert!(said[0].contains("chmod go-w"), "{said:?}");
             chmod(path, 0o644);
         }
         check(&pair.a).expect("only its owner may");
-        assert_eq!(obstacles(None, &pair.a), Vec::<String>::new());
+        assert_eq!(obstacles(None, &pair.a), Obstacles::default());
     }
 
     /// An expired certificate lies in place of the good one in use.
@@ -408,7 +443,7 @@ mod tests {
             assert!(sentence.contains(why), "{sentence}");
             assert!(sentence.contains("node.pem"), "{sentence}");
             let next = Config::load(&pair.a.path).expect("it is valid");
-            let said = obstacles(Some((&pair.a, None)), &next);
+            let said = obstacles(Some((&pair.a, None)), &next).bars;
             assert!(said.iter().any(|it| it.contains(why)), "{said:?}");
             // It still starts: an owner goes on to serve.
             Identity::load(&next.tls, node("a")).expect("it fits together");

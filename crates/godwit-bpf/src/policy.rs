@@ -109,6 +109,28 @@ impl Policy {
         &self.name
     }
 
+    /// Whether it is an object with one such program. The kernel is not asked.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn judge(&self) -> Result<(), PolicyError> {
+        let mut builder = ObjectBuilder::default();
+        let open = builder.open_memory(&self.object);
+        let open = open.map_err(|source| PolicyError::Object {
+            name: self.name.clone(),
+            source,
+        })?;
+        let kinds: Vec<_> = open.progs().map(|program| program.prog_type()).collect();
+        let names: Vec<_> = open.maps().map(|map| map.name().to_owned()).collect();
+        let is_there = |shared: &&str| names.iter().any(|name| name == shared);
+        if kinds == [ProgramType::SchedCls] && SHARED.iter().all(is_there) {
+            return Ok(());
+        }
+        Err(PolicyError::Program {
+            name: self.name.clone(),
+        })
+    }
+
     /// Loads it; it is not called yet.
     fn load(&self, places: &Places) -> Result<Object, PolicyError> {
         let name = || self.name.clone();

@@ -129,3 +129,62 @@ fn who_may_not_ask_the_agent_does_not_hear_that_none_runs() {
     let text = said(&site.check(false, &[]));
     assert!(text.contains("no agent of its node runs here"), "{text}");
 }
+
+/// Files that are torn, missing or another node's were a warning behind "valid", and exit code 0:
+/// the restart that followed had no agent.
+#[test]
+fn what_no_agent_starts_with_is_a_failure() {
+    let site = Site::new();
+    let here = site.dir.path();
+    let assert_good = || {
+        let output = site.check(false, &[]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    };
+    let assert_bad = |why: &str| {
+        let output = site.check(false, &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = said(&output);
+        let mut errors = text.lines().filter_map(|it| it.strip_prefix("error: "));
+        assert!(errors.any(|error| error.contains(why)), "{why}: {text}");
+        let output = site.check(false, &["--json"]);
+        let json: Value = serde_json::from_str(&said(&output)).expect("one object");
+        assert_eq!(
+            (output.status.code(), &json["starts"]),
+            (Some(1), &Value::Bool(false))
+        );
+    };
+    assert_good();
+    for name in ["ca.pem", "node.pem", "node.key"] {
+        let path = here.join(name);
+        let kept = fs::read(&path).expect("it is there");
+        for torn in [&kept[..kept.len() / 2], &kept[..0]] {
+            fs::write(&path, torn).expect("written");
+            assert_bad(name);
+        }
+        fs::remove_file(&path).expect("removed");
+        assert_bad(name);
+        fs::write(&path, &kept).expect("written");
+        chmod(&path, 0o600);
+        assert_good();
+    }
+    let other = Site::new();
+    for (name, why) in [
+        ("node.key", "is not that of"),
+        ("ca.pem", "no authority in"),
+    ] {
+        let path = here.join(name);
+        let kept = fs::read(&path).expect("it is there");
+        fs::copy(other.dir.path().join(name), &path).expect("copied");
+        assert_bad(why);
+        fs::write(&path, &kept).expect("written");
+        assert_good();
+    }
+    // A program of the user's own is read at the start, too.
+    let policy =
+        "backups = [\"b\"]\nstandby = \"none\"\n[service.policy]\nprogram = \"./choose.bpf.o\"\n";
+    let text = CONFIG.replace("backups = [\"b\"]\n", policy);
+    fs::write(&site.file, text).expect("written");
+    assert_bad("choose.bpf.o");
+    fs::write(here.join("choose.bpf.o"), "torn").expect("written");
+    assert_bad("no eBPF object");
+}

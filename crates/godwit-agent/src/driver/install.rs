@@ -51,6 +51,7 @@ use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::machine_error::MachineError;
 use crate::membership::{self, Life, node_config};
+use crate::reload::whole;
 use crate::surroundings::FactBoard;
 use crate::undo::Step;
 
@@ -585,6 +586,22 @@ fn tunnel(config: &Config) -> Option<TunnelEnd> {
         directors: directors.map(|peer| peer.data).collect(),
         routers: config.own_peer().routers.clone(),
     })
+}
+
+/// Whether the programs of the user's own can be read, and are such. What the kernel thinks of
+/// them shows when they are loaded.
+///
+/// # Errors
+/// Why the first is none, and whether that is only because this user may not read it.
+pub(crate) fn judge_programs(config: &Config) -> Result<(), (String, bool)> {
+    let denied = io::ErrorKind::PermissionDenied;
+    let policies = policies(config).map_err(|error| {
+        let is_denied =
+            matches!(&error, InstallError::Policy { source, .. } if source.kind() == denied);
+        (whole(&error), is_denied)
+    })?;
+    let judged: Result<(), _> = policies.iter().try_for_each(Policy::judge);
+    judged.map_err(|error| (whole(&error), false))
 }
 
 /// The programs of the user's own, in the order of their numbers.

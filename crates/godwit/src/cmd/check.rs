@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use godwit_agent::config::{Change, Config};
 use godwit_agent::control::{Client, FindError, RunningFile, find};
-use godwit_agent::reload::obstacles;
+use godwit_agent::reload::{Obstacles, obstacles};
 use godwit_agent::status::Status;
 use serde::Serialize;
 
-use crate::out;
+use crate::{exit, out};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,6 +40,9 @@ struct Report {
     /// Whether anything would change; `null` if there is nothing to compare with.
     changes: Option<bool>,
     sections: Vec<Change>,
+    /// Whether an agent starts with it here, and peers take a link to that; `null` if this user
+    /// may not read what it names.
+    starts: Option<bool>,
     warnings: Vec<String>,
 }
 
@@ -68,6 +71,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let in_force = running.as_ref();
     let in_force = in_force.map(|(config, status)| (&**config, status.as_ref()));
     let obstacles = obstacles(in_force, &next);
+    let others: Vec<_> = obstacles
+        .unknown
+        .iter()
+        .chain(&obstacles.others)
+        .cloned()
+        .collect();
     let sections = in_force.map(|(running, _)| running.changes(&next));
     let is_changed = |all: &Vec<Change>| all.iter().any(|it| it.what != "unchanged");
     let report = Report {
@@ -77,14 +86,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         unknown,
         changes: sections.as_ref().map(is_changed),
         sections: sections.unwrap_or_default(),
-        warnings: [next.warnings.clone(), obstacles].concat(),
+        starts: starts(&obstacles),
+        warnings: [&next.warnings, &obstacles.bars, &others]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect(),
     };
     if args.json {
         out::json(&report)?;
     } else {
-        out::lines(&said(&report))?;
+        out::lines(&said(&report, &obstacles))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.starts == Some(false) {
+        ExitCode::from(exit::FAILED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Whether an agent starts with the file, and peers take it; `None` if that is not known.
+fn starts(obstacles: &Obstacles) -> Option<bool> {
+    if !obstacles.bars.is_empty() {
+        return Some(false);
+    }
+    obstacles.unknown.is_none().then_some(true)
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {
@@ -142,7 +168,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn said(report: &Report) -> String {
+fn said(report: &Report, obstacles: &Obstacles) -> String {
     let mut lines: Vec<_> = report.sections.iter().map(Change::sentence).collect();
     let beside = match (report.changes, &report.running, &report.unknown) {
         (Some(true), ..) => String::new(),
@@ -151,7 +177,9 @@ fn said(report: &Report) -> String {
         _ => "; no agent of its node runs here to compare with".to_owned(),
     };
     lines.push(format!("{}: valid{beside}", report.file));
-    let warnings = report.warnings.iter();
-    lines.extend(warnings.map(|warning| format!("warning: {warning}")));
+    lines.extend(report.warnings.iter().map(|it| {
+        let is_bar = obstacles.bars.contains(it);
+        format!("{}: {it}", if is_bar { "error" } else { "warning" })
+    }));
     lines.join("\n")
 }
