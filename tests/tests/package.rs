@@ -113,22 +113,77 @@ impl Pair<'_> {
         self.b.must(&check).expect("it is good again");
     }
 
-    /// Its standby takes over, and all that was attached is gone. A purge takes the
-    /// configuration, and leaves the keys.
-    fn remove_from_the_owner(&self) {
-        let pins = self.cluster.pins(Host::B).expect("b is there");
-        let dpkg = |action| self.b.must(&["dpkg", action, "godwit"]);
-        let said = dpkg("--remove").expect("it is removed");
-        let agent = self.b.agent().expect("it can be asked for");
-        assert_eq!(agent, None, "{said}");
+    fn server(&self, host: Host) -> &Packaged {
+        if host == Host::A { &self.a } else { &self.b }
+    }
+
+    /// Its standby takes over, and all that was attached is gone, whoever runs the agent.
+    fn remove_from_the_owner(&self, (owner, standby): (Host, Host), manner: Manner) {
+        let pins = self.cluster.pins(owner).expect("the machine is there");
+        let machine = self.server(owner);
+        running(machine);
+        assert!(!self.attached(owner).is_empty());
+        match manner {
+            Manner::Usual => {}
+            Manner::Policy => machine.deny_services().expect("it is written"),
+            Manner::NoSystemd => machine.hide_systemd().expect("it is away"),
+        }
+        let said = machine.must(&["dpkg", "--remove", "godwit"]);
+        let said = said.expect("it is removed");
+        match manner {
+            Manner::Usual => {}
+            Manner::Policy => {
+                assert!(said.contains("has kept godwit.service running"), "{said}");
+                machine.allow_services().expect("it is removed");
+            }
+            Manner::NoSystemd => {
+                assert!(said.contains("its process has ended"), "{said}");
+                machine.show_systemd().expect("it is back");
+            }
+        }
+        assert_eq!(
+            machine.agent().expect("it can be asked for"),
+            None,
+            "{said}"
+        );
+        assert!(said.contains("what it had attached is removed"), "{said}");
         assert!(!pins.exists(), "{said}");
-        let owner = self.cluster.wait_owner(Host::A, DEADLINE);
-        owner.expect("a takes over");
-        let has = |path| self.b.has(path).expect("it can be looked for");
+        let taken = self.cluster.wait_owner(standby, DEADLINE);
+        taken.expect("the standby takes over");
+        for one in &self.echoes {
+            one.goes_on();
+        }
+    }
+
+    /// It stands by after that.
+    fn install_again(&mut self, host: Host, package: &Path) {
+        let owner = if host == Host::A { Host::B } else { Host::A };
+        let machine = self.server(host);
+        machine.install(package).expect("it is installed");
+        machine.configure(&self.cluster).expect("its agent starts");
+        wait_in_sync(&mut self.cluster, owner);
+        self.all_protected(owner);
+    }
+
+    /// A purge takes the configuration, and leaves the keys.
+    fn purge(&self, host: Host) {
+        let machine = self.server(host);
+        let has = |path| machine.has(path).expect("it can be looked for");
         assert!(!has("/usr/bin/godwit") && has("/etc/godwit/godwit.toml"));
-        dpkg("--purge").expect("it is purged");
+        let purge = ["dpkg", "--purge", "godwit"];
+        machine.must(&purge).expect("it is purged");
         assert!(!has("/etc/godwit/godwit.toml") && has("/etc/godwit/node.key"));
     }
+}
+
+/// What the machine is like that loses the package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Usual,
+    /// Whatever goes through `deb-systemd-invoke` is refused.
+    Policy,
+    /// As in a container: something else has started the agent.
+    NoSystemd,
 }
 
 fn running(machine: &Packaged) -> Running {
@@ -138,7 +193,8 @@ fn running(machine: &Packaged) -> Running {
 
 /// Standby first, as docs/upgrade.md says: its agent is replaced by the package's scripts. That of
 /// an owner is left in place, until it has handed over. The data path stays attached on both. Then
-/// the owner loses the package.
+/// the owner loses the package, three times. Where policy-rc.d forbade it to be stopped, or without
+/// systemd, its agent had gone on, and with it an address that nobody looked after.
 #[test]
 fn connections_outlive_upgrades_and_a_removal_of_the_package() {
     let Some(lab) = stage(LabOptions::default()) else {
@@ -175,7 +231,12 @@ fn connections_outlive_upgrades_and_a_removal_of_the_package() {
     pair.upgrade_the_standby_with_torn_files(&packages.next);
     pair.upgrade_the_standby(&packages.next);
     pair.upgrade_the_owner(&packages.next);
-    pair.remove_from_the_owner();
+    pair.remove_from_the_owner((Host::B, Host::A), Manner::Policy);
+    pair.install_again(Host::B, &packages.next);
+    pair.remove_from_the_owner((Host::A, Host::B), Manner::NoSystemd);
+    pair.install_again(Host::A, &packages.next);
+    pair.remove_from_the_owner((Host::B, Host::A), Manner::Usual);
+    pair.purge(Host::B);
     for one in pair.echoes {
         one.goes_on();
         one.finish(since, STALL_LIMIT);

@@ -34,6 +34,9 @@ pub const PREVIOUS: &str = "GODWIT_PREVIOUS";
 /// How long making or installing a package may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What says whether services may start and stop.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
 /// The agent's unit.
 const UNIT: &str = "godwit.service";
 
@@ -174,6 +177,41 @@ impl Packaged {
     pub fn install(&self, package: &Path) -> Result<String> {
         let package = package.to_str().context("the lab's folder is no UTF-8")?;
         self.must(&["dpkg", "--install", package])
+    }
+
+    /// Has policy-rc.d refuse whatever a package wants of a service.
+    ///
+    /// # Errors
+    /// Fails if it can't be written.
+    pub fn deny_services(&self) -> Result<()> {
+        let write = format!("printf '#!/bin/sh\\nexit 101\\n' >{POLICY} && chmod 755 {POLICY}");
+        self.must(&["sh", "-c", &write]).map(drop)
+    }
+
+    /// Takes that back.
+    ///
+    /// # Errors
+    /// Fails if it can't be removed.
+    pub fn allow_services(&self) -> Result<()> {
+        self.must(&["rm", POLICY]).map(drop)
+    }
+
+    /// Makes it a machine without systemd. What runs goes on.
+    ///
+    /// # Errors
+    /// Fails if it can't be hidden.
+    pub fn hide_systemd(&self) -> Result<()> {
+        let hide = "rmdir /run/systemd/system && mv /usr/bin/systemctl /usr/bin/hidden";
+        self.must(&["sh", "-c", hide]).map(drop)
+    }
+
+    /// Takes that back.
+    ///
+    /// # Errors
+    /// Fails if it can't be shown.
+    pub fn show_systemd(&self) -> Result<()> {
+        let show = "mkdir /run/systemd/system && mv /usr/bin/hidden /usr/bin/systemctl";
+        self.must(&["sh", "-c", show]).map(drop)
     }
 
     /// Does what an administrator does after the installation: writes the configuration, copies

@@ -15,6 +15,7 @@ runs() {
 
 start() {
 	runs "$1" && return
+	mkdir -p "/run/$(of RuntimeDirectory "$1")"
 	# shellcheck disable=SC2046 # a list of words
 	setsid $(of ExecStart "$1") >>"/run/$1.log" 2>&1 </dev/null &
 	echo $! >"/run/$1.pid"
@@ -50,7 +51,7 @@ for word; do
 			;;
 		esac
 		;;
-	*.timer) ;;
+	*.timer) [ "$action" != is-active ] || exit 3 ;;
 	*) action=$word ;;
 	esac
 done
