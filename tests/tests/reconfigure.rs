@@ -553,9 +553,25 @@ fn refuses_without_owner(cluster: &Cluster<'_>, host: Host, file: &str) {
     }
 }
 
+/// Nor does it after a restart. It says so in its status, and once in its log.
+fn begins_with_owner(cluster: &mut Cluster<'_>, host: Host) {
+    cluster.stop_agent(host).expect("it ends");
+    cluster.start_agent(host).expect("it starts");
+    let sentence = "is not taken: service \"web\": a owns it, and this file has no server a";
+    until(&format!("{host} has seen who owns"), || {
+        let log = cluster.agent(host).expect("it was started").log();
+        let count = log.matches(sentence).count();
+        assert!(count <= 1, "{log}");
+        (count == 1).then_some(())
+    });
+    let warnings = cluster.status(host).expect("it answers").warnings;
+    let is_said = |it: &String| it.contains("is not in force: it lacks a of service \"web\"");
+    assert!(warnings.iter().any(is_said), "{host}: {warnings:?}");
+}
+
 /// Nodes know each other by name. Nobody takes a file without the owner while it has
-/// connections, nor does it start under another name: a standby goes on with them, or it is
-/// drained before.
+/// connections, by a reload or a restart. Nor does that node start under another name: a standby
+/// goes on with them, or it is drained before.
 #[test]
 fn an_owner_keeps_its_name_until_its_connections_are_elsewhere() {
     let Some(lab) = stage(LabOptions::default()) else {
@@ -575,6 +591,12 @@ fn an_owner_keeps_its_name_until_its_connections_are_elsewhere() {
     assert!(!is_taken && reloaded.contains(sentence), "{reloaded}");
     refuses_without_owner(&cluster, Host::B, &standby);
     refuses_without_owner(&cluster, Host::Witness, &third);
+    wait_protected(&cluster, Host::A, echo.local());
+    for host in [Host::B, Host::Witness] {
+        begins_with_owner(&mut cluster, host);
+        echo.goes_on();
+    }
+    wait_in_sync(&mut cluster, Host::A);
     wait_protected(&cluster, Host::A, echo.local());
 
     cluster.stop_agent(Host::A).expect("it ends");

@@ -10,6 +10,7 @@
 //! A process that has given up its rights can't have them back, so some keys need a real
 //! restart; that disturbs nobody either.
 
+pub(crate) mod kept;
 mod owners;
 mod ring;
 
@@ -88,18 +89,22 @@ impl Reloads {
         if !ring::has_ring(&self.running) && !owners::lose_servers(&self.running, next) {
             return Ok(());
         }
+        let status = self.status().await?;
+        let ring = ring::in_the_way(&self.running, next, &status);
+        match ring.or_else(|| owners::in_the_way(&self.running, next, &status)) {
+            Some(sentence) => Err(format!("{}: {sentence}", self.running.path.display())),
+            None => Ok(()),
+        }
+    }
+
+    async fn status(&self) -> Result<Status, String> {
         let (reply, answer) = oneshot::channel();
         let gone = |_| "the agent is ending".to_owned();
         let ask = Input::Query(Query::Status(reply));
         self.inbox.send(ask).map_err(gone)?;
         let status = timeout(ANSWER_LIMIT, answer).await;
         let status = status.map_err(|_| "the agent is too busy to answer".to_owned())?;
-        let status = status.map_err(|_| "the agent is ending".to_owned())?;
-        let ring = ring::in_the_way(&self.running, next, &status);
-        match ring.or_else(|| owners::in_the_way(&self.running, next, &status)) {
-            Some(sentence) => Err(format!("{}: {sentence}", self.running.path.display())),
-            None => Ok(()),
-        }
+        status.map_err(|_| "the agent is ending".to_owned())
     }
 
     /// Before a restart of the process: what is no longer in the file is handed to who still

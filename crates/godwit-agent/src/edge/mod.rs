@@ -37,7 +37,7 @@ use crate::metrics::{self, Exporter, Metrics, Sources};
 use crate::peers::{self, Identity, PeerSender};
 use crate::places::Places;
 use crate::realtime::{Urgency, prefer};
-use crate::reload::Reloads;
+use crate::reload::{Reloads, kept};
 use crate::surroundings;
 use crate::votes::VoteWatch;
 
@@ -95,6 +95,7 @@ impl Edge {
             place,
             sockets,
             votes,
+            waits,
         } = prepared;
         let own = sockets.for_a_life().map_err(StartError::Thread)?;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret, life.incarnation));
@@ -118,7 +119,8 @@ impl Edge {
             heartbeats: heartbeats.counters(),
             place: place.restorer(),
             listeners: (own.links, own.metrics),
-            config,
+            config: config.clone(),
+            waits,
             inbox,
         };
         // Of a life before in this process.
@@ -139,6 +141,7 @@ impl Edge {
             what: "can't write into the runtime directory",
             source,
         })?;
+        kept::keep(&config);
         let leases = heartbeats.leases(book);
         let started = Self {
             peers,
@@ -197,6 +200,8 @@ impl Edge {
 /// What the edge's thread starts from.
 struct Tasks {
     config: Arc<Config>,
+    /// The file that it was started with, if that may not be in force yet.
+    waits: Option<Arc<Config>>,
     identity: Identity,
     keys: Arc<HeartbeatKeys>,
     inbox: Inbox,
@@ -266,6 +271,9 @@ impl Tasks {
             events: self.events.clone(),
         };
         let peers = peers::start(config, means, links).map_err(StartError::Thread)?;
+        if let Some(next) = self.waits {
+            tokio::spawn(reloads.clone().catch_up(next));
+        }
         tokio::spawn(obey(signals, reloads, self.inbox.clone()));
         if let Some(exporter) = exporter {
             let sources = Sources {

@@ -16,7 +16,7 @@ use crate::events::EventLog;
 use crate::heartbeat::draw_secret;
 use crate::membership::{Life, terms};
 use crate::peers::Identity;
-use crate::reload::Fresh;
+use crate::reload::{Fresh, kept};
 use crate::votes::{LastWord, Votes};
 
 /// What can be known and taken before anything is changed.
@@ -26,8 +26,10 @@ pub struct Prepared {
     pub config: Arc<Config>,
     /// What sets this start of the agent apart from any other.
     pub life: Life,
-    pub(crate) votes: Votes,
     /// What the process before this one has voted for.
+    pub(crate) votes: Votes,
+    /// The file that was named, if this life begins with the one before.
+    pub(super) waits: Option<Arc<Config>>,
     pub(super) identity: Identity,
     pub(super) events: EventLog,
     pub(super) place: Place,
@@ -69,7 +71,8 @@ impl Prepared {
     /// # Errors
     /// If anything is wrong; nothing has been changed then.
     pub fn load(config: &Path, wanted: PeerRole) -> Result<Self, StartError> {
-        let config = Arc::new(Config::load(config)?);
+        let (config, waits) = kept::choose(Config::load(config)?);
+        let config = Arc::new(config);
         let name = config.node.name;
         let role = config.own_peer().role;
         if role != wanted {
@@ -95,7 +98,9 @@ impl Prepared {
         let place = patiently(|| Place::take(run_dir, cookie, name), is_taken)?;
         let sockets = Sockets::bind(&config)?;
         let events = EventLog::new(&config);
-        Self::at((config, identity), (place, sockets, events), (None, None))
+        let fresh = (config, identity);
+        let prepared = Self::at(fresh, (place, sockets, events), (None, None))?;
+        Ok(Self { waits, ..prepared })
     }
 
     /// The same for another life in this process: `config` and what it names have been read
@@ -134,6 +139,7 @@ impl Prepared {
                 quiet_until,
             },
             votes,
+            waits: None,
             identity,
             events,
             place,

@@ -25,6 +25,26 @@ pub(super) fn lose_servers(running: &Config, next: &Config) -> bool {
     shared(running, next).any(|(now, then)| now.members().any(|it| !then.has_member(it)))
 }
 
+/// Those servers, but for this node itself, as `a of service "web"`.
+pub(super) fn lost_servers(running: &Config, next: &Config) -> Vec<String> {
+    let own = running.node.name;
+    let lost = shared(running, next).flat_map(|(now, then)| {
+        let lost = now
+            .members()
+            .filter(|it| *it != own && !then.has_member(*it));
+        lost.map(|it| format!("{it} of service \"{}\"", now.name))
+    });
+    lost.collect()
+}
+
+/// Whether each service that loses servers has an owner that stays.
+pub(super) fn are_known(running: &Config, next: &Config, status: &Status) -> bool {
+    shared(running, next).all(|(now, then)| {
+        let stays = |name: &str| then.members().any(|it| it.as_str() == name);
+        now.members().all(|it| then.has_member(it)) || owner(status, now).is_some_and(stays)
+    })
+}
+
 /// Why a node in this state does not take `next` now: the owner of a service is another node,
 /// which lives, and is no server of it any more.
 pub(super) fn in_the_way(running: &Config, next: &Config, status: &Status) -> Option<String> {
@@ -43,7 +63,7 @@ pub(super) fn in_the_way(running: &Config, next: &Config, status: &Status) -> Op
             format!(
                 "service \"{name}\": {owner} owns it, and this file has no server {owner} for it, \
                  so its connections would be reset: hand it over first (godwit drain at {owner}); \
-                 a restart of this node takes the file, and resets them"
+                 a restart of this node does not take the file before that either"
             )
         })
     })

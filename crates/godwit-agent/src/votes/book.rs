@@ -227,7 +227,7 @@ fn sum(bytes: impl Iterator<Item = u8>) -> u64 {
 }
 
 /// The name of this boot; without one nothing is believed.
-fn boot() -> String {
+pub(crate) fn boot() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     name.trim().to_owned()
 }

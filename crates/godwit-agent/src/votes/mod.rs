@@ -33,7 +33,7 @@ use godwit_wire::NodeName;
 
 use crate::{births, clock};
 
-pub(crate) use book::VoteBook;
+pub(crate) use book::{VoteBook, boot};
 pub(crate) use watch::{Place, VoteWatch, is_missed};
 
 /// Bytes for the votes of some 150 shares.
