@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use godwit_lab::cluster::{self, Cluster, ClusterOptions, Fencing};
+use godwit_lab::cluster::{self, Cluster, ClusterOptions, Fencing, PeerReport};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_pki::{Life, Order, Which};
@@ -105,6 +105,21 @@ fn traffic(lab: &Lab, cluster: &Cluster<'_>) -> Vec<Traffic> {
     started.into()
 }
 
+/// Node b says of each peer why there is no link, and that nobody is in sync.
+fn wait_told(cluster: &Cluster<'_>, why: &str) {
+    let what = format!("b says {why}");
+    until_within(COUNTS, &what, || {
+        let status = cluster.status(Host::B).ok()?;
+        let reason = |it: &PeerReport| it.no_link.as_ref().map(|it| it.reason.clone());
+        let is_told = status
+            .peers
+            .iter()
+            .all(|it| reason(it).as_deref() == Some(why));
+        let is_alone = status.services.iter().all(|it| it.in_sync.is_empty());
+        (is_told && is_alone).then_some(())
+    });
+}
+
 /// Somebody has copied b's key. Nobody speaks with b, the owner's connections go on, and with
 /// another certificate b is in sync again.
 #[test]
@@ -119,10 +134,16 @@ fn a_node_that_is_revoked_is_dropped_at_once_and_comes_back_with_another_certifi
     let which = Which::Name("b".parse().expect("a name"));
     godwit_pki::revoke(&authority(&lab), &which).expect("revoked");
     let list = authority(&lab).join(godwit_pki::CRL);
-    for host in NODES {
-        put(&list, &folder(&lab, host).join("crl.pem"));
-    }
+    let publish = |host| put(&list, &folder(&lab, host).join("crl.pem"));
+    [Host::A, Host::Witness].map(publish);
     let published = Instant::now();
+    wait_told(&cluster, "turned_away");
+    eprintln!(
+        "keys: b knows without a list after {:?}",
+        published.elapsed()
+    );
+    publish(Host::B);
+    wait_told(&cluster, "own_revoked");
     for host in [Host::A, Host::Witness] {
         until_within(COUNTS, &format!("{host} drops b"), || {
             let status = cluster.status(host).ok()?;

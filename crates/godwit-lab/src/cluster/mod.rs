@@ -25,7 +25,8 @@ use serde::de::DeserializeOwned;
 pub use config::{ClusterOptions, Fencing, Service};
 pub use status::{
     BackendReport, DataPath, DirectedReport, DirectorReport, EventReport, FlowMoves, FlowReport,
-    Flows, MoveReport, MovedFlow, PeerReport, ServiceReport, Status, StayedFlow, Takeover,
+    Flows, MoveReport, MovedFlow, NoLinkReport, PeerReport, ServiceReport, Status, StayedFlow,
+    Takeover,
 };
 
 use crate::host::{Host, SERVICE};

@@ -46,6 +46,9 @@ pub struct PeerReport {
     pub liveness: String,
     /// Whether the control link is up and both sides have said hello.
     pub linked: bool,
+    /// Why there is no link.
+    #[serde(default)]
+    pub no_link: Option<NoLinkReport>,
     /// `unknown`, `cutting`, `stuck` or `off`.
     #[serde(default)]
     pub power: String,
@@ -55,6 +58,13 @@ pub struct PeerReport {
     /// Whether its frames are proved: `demanded`, `partly`, `believed` or `none`.
     #[serde(default)]
     pub tags: Option<String>,
+}
+
+/// Why there is no link to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct NoLinkReport {
+    /// As `unreachable` or `turned_away`.
+    pub reason: String,
 }
 
 /// A director in a [`Status`].
