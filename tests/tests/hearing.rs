@@ -9,7 +9,7 @@ use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
-    in_sync, servers, service_v4, service_v6, stage, until_within, wait_protected,
+    in_sync, servers, service_v4, service_v6, stage, until_within, wait_protected, wait_unprotected,
 };
 use godwit_tests::traffic::{Load, Traffic};
 
@@ -82,6 +82,38 @@ fn an_owner_whose_answers_go_nowhere_hands_over() {
 #[test]
 fn an_owner_that_no_client_hears_hands_over() {
     hands_over(&NOBODY);
+}
+
+/// After a takeover nobody protects its connections, and nobody could go on with them. It says so
+/// all the same.
+#[test]
+fn a_new_owner_whose_clients_go_elsewhere_says_so() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let [mut server, _b] = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let since = Instant::now();
+    let start = |service| Traffic::start(&lab, service, Load::Echo);
+    let services = [service_v4(), service_v6(), service_v4(), service_v6()];
+    let echoes: Vec<_> = services.into_iter().map(start).collect();
+    for echo in &echoes {
+        wait_protected(&cluster, Host::A, echo.local());
+    }
+    server.kill().expect("it runs");
+    let taken = cluster.wait_owner(Host::B, DEADLINE);
+    taken.expect("it takes over");
+    for echo in &echoes {
+        echo.goes_on();
+        wait_unprotected(&cluster, Host::B, echo.local(), &["after_takeover"]);
+    }
+    run(&lab, Host::B, ELSEWHERE.done);
+    wait_said(&cluster, Host::B, ELSEWHERE.fact);
+    run(&lab, Host::B, "nft delete table netdev n");
+    for echo in echoes {
+        echo.goes_on();
+        echo.finish(since, STALL);
+    }
 }
 
 /// It says what is wrong, and the other server goes on with every connection.

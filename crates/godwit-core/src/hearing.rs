@@ -387,6 +387,20 @@ mod tests {
         assert_eq!(found, [None; 20]);
     }
 
+    /// After a takeover it has yet to say what the client has from the owner before.
+    #[test]
+    fn a_new_owner_that_catches_up_is_heard() {
+        let found = looks(9, true, &mut Ears::default(), 0, |ms| {
+            let sight = |port| Sight {
+                snd_nxt: SeqNumber(4000),
+                heard: said_again(ms),
+                ..idle(port)
+            };
+            (1..5).map(sight).collect()
+        });
+        assert_eq!(found, [None; 9]);
+    }
+
     #[test]
     fn it_is_over_when_clients_are_served_again() {
         let mut ears = Ears::default();

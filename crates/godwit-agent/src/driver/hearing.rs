@@ -36,7 +36,6 @@ impl Listener {
 
     pub(super) fn saw(&mut self, flow: &FlowState, now: MonoTime) {
         let owns = match flow.phase {
-            Phase::Unprotected if flow.is_taken_over() => false,
             Phase::Confirming | Phase::Protected | Phase::Unprotected | Phase::Rejoining => true,
             Phase::Twin | Phase::Closed | Phase::Ended | Phase::Unknown(_) => false,
         };
