@@ -42,4 +42,5 @@ catch() { # MUTANT FAULTS [OPTION]
 catch no-fence agent.stopped.owner
 catch no-fence agent.stopped,node.stopped --ring
 catch no-gate tap.lossy.dark
+catch no-proof words --hostile
 catch no-timestamp-offset server.killed.owner,dark.owner

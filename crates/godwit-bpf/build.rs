@@ -28,7 +28,7 @@ const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64
 
 /// What may be left out, in the order of `enum gw_mutant` (gw_mutant.h) after
 /// its first.
-const MUTANTS: [&str; 3] = ["no-fence", "no-gate", "no-timestamp-offset"];
+const MUTANTS: [&str; 4] = ["no-fence", "no-gate", "no-timestamp-offset", "no-proof"];
 
 /// What tests try on its own.
 const TRIAL: &str = "tests/phases.bpf.c";

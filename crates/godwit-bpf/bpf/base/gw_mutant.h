@@ -15,6 +15,8 @@ enum gw_mutant {
 	GW_MUTANT_NO_GATE,
 	/* a twin has its own kernel's clock, also after a takeover */
 	GW_MUTANT_NO_TIMESTAMP_OFFSET,
+	/* notes are believed whatever their tag */
+	GW_MUTANT_NO_PROOF,
 };
 
 #ifndef GW_MUTANT

@@ -10,6 +10,7 @@
 #define GW_KEY_H
 
 #include "base/gw_kernel.h"
+#include "base/gw_mutant.h"
 #include "base/gw.h"
 #include "base/gw_reason.h"
 
@@ -216,6 +217,8 @@ struct gw_claim {
 static __always_inline int gw_believe_words(const struct gw_trust *k,
 					    const struct gw_claim *c)
 {
+	if (GW_MUTANT == GW_MUTANT_NO_PROOF)
+		return GW_BELIEF_PROVED;
 	if (!k || !(k->flags & GW_TRUST_IN))
 		return GW_BELIEF_NONE;
 	for (int i = 0; i < GW_TRUST_KEYS && gw_has_key(k, i); i++) {

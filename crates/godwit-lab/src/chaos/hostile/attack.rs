@@ -59,6 +59,9 @@ pub(super) enum Attack {
     Replay,
     /// As either: what that one has just said in a frame of an own kind, with other bytes.
     Twist,
+    /// As either: where a connection is, as that one has just said it, with its tag, of another
+    /// connection or another server.
+    Words,
     /// As the owner, to the standby: data, FIN and RST in a client's name, with the right
     /// numbers. A twin takes them (SECURITY.md), so only some connections are attacked.
     Mirror,
@@ -68,7 +71,7 @@ pub(super) enum Attack {
     Keys,
 }
 
-const ALL: [(&str, Attack); 16] = [
+const ALL: [(&str, Attack); 17] = [
     ("syn", Attack::Syn),
     ("ack", Attack::Ack),
     ("data", Attack::Data),
@@ -82,6 +85,7 @@ const ALL: [(&str, Attack); 16] = [
     ("notes", Attack::Notes),
     ("replay", Attack::Replay),
     ("twist", Attack::Twist),
+    ("words", Attack::Words),
     ("mirror", Attack::Mirror),
     ("control", Attack::Control),
     ("keys", Attack::Keys),
@@ -125,7 +129,13 @@ impl Attack {
     pub(super) fn is_of_a_server(self) -> bool {
         matches!(
             self,
-            Self::Twin | Self::Owner | Self::Notes | Self::Replay | Self::Twist | Self::Mirror
+            Self::Twin
+                | Self::Owner
+                | Self::Notes
+                | Self::Replay
+                | Self::Twist
+                | Self::Words
+                | Self::Mirror
         )
     }
 
@@ -172,6 +182,7 @@ impl Attack {
             Self::Notes => server::note(scene, flow, random),
             Self::Replay => server::again(scene, random),
             Self::Twist => server::twisted(scene, random),
+            Self::Words => server::reworded(scene, flow, random),
             Self::Mirror => server::mirrored(scene, flow, random),
             Self::Data => from_client(ack.with(TcpFlags::PSH), &[0x5a; 100], random),
             Self::End => {

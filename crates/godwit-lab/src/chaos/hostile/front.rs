@@ -50,7 +50,8 @@ pub(super) fn tries(attack: Attack) -> bool {
         | Attack::Slip
         | Attack::Notes
         | Attack::Replay
-        | Attack::Twist => true,
+        | Attack::Twist
+        | Attack::Words => true,
         Attack::Ack
         | Attack::Service
         | Attack::Flood

@@ -21,6 +21,10 @@ const REMEMBERS: usize = 3000;
 /// Of those of an own kind he alters so many.
 const OWN: usize = 200;
 
+/// A note of where a connection is, with a tag: how it begins behind the addresses, and its length.
+const TAGGED_LEARN: [u8; 4] = [0x88, 0xb5, 1, 2];
+const NOTE: usize = EthernetHeader::LEN + 80;
+
 /// The longest frame that he can send.
 const LONGEST: usize = 1514;
 
@@ -202,6 +206,31 @@ pub(super) fn twisted(scene: &Scene<'_>, random: &mut Random) -> Vec<u8> {
     for _ in 0..=random.index(3) {
         let at = EthernetHeader::LEN + random.index(frame.len() - EthernetHeader::LEN);
         frame[at] ^= 1 << random.index(8);
+    }
+    frame
+}
+
+/// A note that was heard of where a connection is, with its tag: of another connection, or of
+/// another server, or both. What else has such a tag is [`twisted`].
+pub(super) fn reworded(scene: &Scene<'_>, flow: FlowKey, random: &mut Random) -> Vec<u8> {
+    let all = [&scene.seen.of_twins, &scene.seen.of_owner];
+    let is_note =
+        |frame: &&Vec<u8>| frame.len() >= NOTE && frame.get(12..16) == Some(&TAGGED_LEARN[..]);
+    let notes: Vec<_> = all.into_iter().flatten().filter(is_note).collect();
+    if notes.is_empty() {
+        return twisted(scene, random);
+    }
+    let mut frame = notes[random.index(notes.len())].clone();
+    let what = random.index(3);
+    if what != 0 {
+        let at = [Host::A, Host::B, Host::C][random.index(3)];
+        frame[16..22].copy_from_slice(&at.mac(Network::Data).0);
+    }
+    if what != 1 {
+        frame[30..46].copy_from_slice(&flow.client.addr.octets());
+        frame[46..48].copy_from_slice(&flow.client.port.to_be_bytes());
+        frame[48..50].copy_from_slice(&flow.service.port.to_be_bytes());
+        frame[54..70].copy_from_slice(&flow.service.addr.octets());
     }
     frame
 }
