@@ -389,10 +389,14 @@ gw_transfer_now(const struct gw_flow_key *key)
 		return t;
 	if (s->role == GW_ROLE_OWNER && t->state == GW_TRANSFER_HERE)
 		return t;
-	if (s->role == GW_ROLE_OWNER && t->state != GW_TRANSFER_ASKED) {
+	if (s->role == GW_ROLE_OWNER && t->state == GW_TRANSFER_TOLD) {
 		t->owner = 0;
-		t->state = t->state == GW_TRANSFER_TOLD ? GW_TRANSFER_ASKED :
-							  GW_TRANSFER_HERE;
+		t->state = GW_TRANSFER_ASKED;
+	} else if (s->role == GW_ROLE_OWNER && t->state != GW_TRANSFER_ASKED) {
+		t->owner = 0;
+		/* a director is told with this very segment: gw_tell_whose() */
+		t->idle_ns = 0;
+		t->state = GW_TRANSFER_HERE;
 	} else if (s->role != GW_ROLE_OWNER && (t->state == GW_TRANSFER_ASKED ||
 						t->state == GW_TRANSFER_HERE)) {
 		gw_note_owner(t, s->peer_mac);

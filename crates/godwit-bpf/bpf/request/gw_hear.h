@@ -172,6 +172,8 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 	/* of a twin the owner is to have what its client says */
 	if (t && t->state == GW_TRANSFER_GONE && s->role == GW_ROLE_OWNER)
 		return gw_forward_gone(skb, p, key, share, t);
+	if (t && t->state == GW_TRANSFER_HERE && !mate && !syn)
+		return gw_tell_whose(skb, p, key);
 	/* our kernel would reset what it does not know */
 	if (mate && !syn && !gw_is_known(key))
 		return gw_verdict(GW_REASON_NO_SLIP, GW_DROP);

@@ -40,8 +40,12 @@ enum gw_transfer_state {
 struct gw_transfer {
 	struct bpf_timer
 		timer; /* GONE, REFUSED, TOLD: removes it; ASKED: reminds */
-	__u64 heard_ns; /* when its client was last heard here */
-	/* GONE, REFUSED: it may go when nobody was for so long; ASKED: until a reminder */
+	/* when its client was last heard here; HERE: or a director told whose it is */
+	__u64 heard_ns;
+	/*
+	 * GONE, REFUSED: it may go when nobody was for so long; ASKED: until a reminder; HERE:
+	 * until the director is told again
+	 */
 	__u64 idle_ns;
 	__u32 irs; /* of the client */
 	__u32 number; /* of the handoff at hand, or of the last one */

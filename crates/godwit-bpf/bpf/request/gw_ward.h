@@ -265,6 +265,24 @@ static __always_inline struct gw_share *gw_share_named(const struct gw_pkt *p,
 }
 
 /*
+ * A director is told whose a connection is that is here: a copy of its segment comes in once more,
+ * and the frame becomes the note.
+ */
+static __noinline int gw_tell_beside(struct __sk_buff *skb,
+				     const struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     const struct gw_lead *lead)
+{
+	skb->mark = GW_MARK_TOLD;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = GW_MARK_SPOKEN;
+	if (gw_write_note(skb, p, key, lead))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_count(GW_REASON_TOLD);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/*
  * A connection that begins here in a share of another's: a director that has sent it for
  * another reason would look for it where our own share is. A server that sends it on tells
  * the director itself. GW_UNDECIDED: it has been told.
@@ -283,13 +301,61 @@ static __noinline int gw_tell_beginning(struct __sk_buff *skb,
 	    (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) != GW_TCP_SYN)
 		return GW_UNDECIDED;
 	__builtin_memcpy(lead.at, s->peer_mac, 6);
-	skb->mark = GW_MARK_TOLD;
-	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-	skb->mark = GW_MARK_SPOKEN;
-	if (gw_write_note(skb, p, key, &lead))
-		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_count(GW_REASON_TOLD);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_tell_beside(skb, p, key, &lead);
+}
+
+/* Does this node own both its own share and its ward? A director may then mean either. */
+static __always_inline bool gw_has_both(const struct gw_flow_key *key)
+{
+	const __u32 *home = bpf_map_lookup_elem(&gw_services, &key->service);
+	const __u32 *ward = bpf_map_lookup_elem(&gw_wards, &key->service);
+	const struct gw_share *s = home ? gw_share_at(*home) : NULL;
+	const struct gw_share *w = ward ? gw_share_at(*ward) : NULL;
+
+	return s && w && s->role == GW_ROLE_OWNER && w->role == GW_ROLE_OWNER;
+}
+
+/* From the first time that a director is told whose a connection is until the second. */
+#define GW_LEAD_NS 1000000ull
+
+/*
+ * A client's segment from a director, of a connection that has gone from server to server, while
+ * this node owns its own share and its ward. The director may not know whose it is: the server
+ * that it has left tells that with the client's next segment, and one of the two servers may
+ * have failed before. Nobody notices while both shares are here. Later they are at two servers,
+ * and the director would send the segments to the wrong one, whose kernel resets the connection.
+ * So the director is told, and again after twice as long each time, as a note may be lost.
+ * GW_UNDECIDED: there is nothing to tell. Verified once.
+ */
+__noinline int gw_tell_whose(struct __sk_buff *skb, const struct gw_pkt *p,
+			     const struct gw_flow_key *key)
+{
+	struct gw_lead lead = {};
+	const struct gw_share *s;
+	const struct gw_flow *f;
+	struct gw_transfer *t;
+	__u64 now = gw_now();
+
+	if (!p || !key || skb->mark == GW_MARK_TOLD || !gw_has_both(key))
+		return GW_UNDECIDED;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	t = bpf_map_lookup_elem(&gw_transfers, key);
+	if (!f || !t || gw_is_over(f) || f->irs != t->irs ||
+	    t->state != GW_TRANSFER_HERE ||
+	    !(f->flags & (GW_FLOW_CAME | GW_FLOW_TWIN)) ||
+	    now - t->heard_ns < t->idle_ns)
+		return GW_UNDECIDED;
+	s = gw_share_at(f->share);
+	if (!s || !(s->front & GW_FRONT_TOLD) || !gw_is_node(s->peer_mac))
+		return GW_UNDECIDED;
+	if (gw_is_home(key, f->share))
+		gw_self(lead.at);
+	else
+		__builtin_memcpy(lead.at, s->peer_mac, 6);
+	lead.irs = f->irs;
+	t->heard_ns = now;
+	t->idle_ns = t->idle_ns < GW_LEAD_NS ? GW_LEAD_NS : 2 * t->idle_ns;
+	return gw_tell_beside(skb, p, key, &lead);
 }
 
 #endif /* GW_WARD_H */

@@ -19,6 +19,7 @@ mod gone;
 mod guard;
 mod handoff;
 mod late;
+mod led;
 mod life;
 mod malformed;
 mod moves;
