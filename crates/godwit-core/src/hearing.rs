@@ -61,6 +61,8 @@ pub struct Sight {
     pub snd_una: SeqNumber,
     /// What was sent to it.
     pub snd_nxt: SeqNumber,
+    /// Right edge of the window that it offers.
+    pub snd_edge: SeqNumber,
     /// TSval of the last segment that was sent.
     pub own_val: u32,
     /// When the client has last spoken.
@@ -123,7 +125,8 @@ impl Ears {
         let tally = self.tallies.entry(sight.share).or_default();
         self.stuck.saw(sight.flow);
         let asks = sight.rcv_nxt.lt(sight.client_end);
-        let waits = sight.snd_una.lt(sight.snd_nxt);
+        // A client that reads slowly takes nothing beyond its window.
+        let waits = sight.snd_una.lt(sight.snd_nxt) && sight.snd_una.lt(sight.snd_edge);
         if !asks && !waits {
             self.stuck.remove(&sight.flow);
             tally.served += u32::from(now.since(sight.heard) < RECENT);
@@ -234,6 +237,7 @@ mod tests {
             rcv_nxt: SeqNumber(1000),
             snd_una: SeqNumber(5000),
             snd_nxt: SeqNumber(5000),
+            snd_edge: SeqNumber(70_000),
             own_val: 70,
             heard: at(0),
         }
@@ -394,6 +398,22 @@ mod tests {
             let sight = |port| Sight {
                 snd_nxt: SeqNumber(4000),
                 heard: said_again(ms),
+                ..idle(port)
+            };
+            (1..5).map(sight).collect()
+        });
+        assert_eq!(found, [None; 9]);
+    }
+
+    /// It answers each probe of its window, and acknowledges no more than it had.
+    #[test]
+    fn a_client_that_reads_slowly_is_heard() {
+        let found = looks(9, true, &mut Ears::default(), 0, |ms| {
+            let sight = |port| Sight {
+                snd_nxt: SeqNumber(9000),
+                snd_edge: SeqNumber(5000),
+                own_val: 70 + u32::try_from(ms).expect("small"),
+                heard: at(ms),
                 ..idle(port)
             };
             (1..5).map(sight).collect()

@@ -57,6 +57,7 @@ impl Listener {
             rcv_nxt: flow.rcv_nxt,
             snd_una: flow.snd_una,
             snd_nxt: flow.snd_nxt,
+            snd_edge: flow.snd_edge,
             own_val: own_val.unwrap_or(0),
             heard: MonoTime::from_nanos(flow.heard_ns),
         };
