@@ -10,6 +10,7 @@
 //! A process that has given up its rights can't have them back, so some keys need a real
 //! restart; that disturbs nobody either.
 
+mod joined;
 pub(crate) mod kept;
 mod owners;
 mod ring;
@@ -83,15 +84,20 @@ impl Reloads {
         self.inbox.send(Input::Stop { reason, done }).map_err(gone)
     }
 
-    /// A ring does not change while connections of one server are on another, and the owner of
-    /// a pair stays one of its servers.
+    /// A ring does not change while connections of one server are on another, the owner of a pair
+    /// stays one of its servers, and services of two owners do not come to one address.
     async fn must_disturb_nobody(&self, next: &Config) -> Result<(), String> {
-        if !ring::has_ring(&self.running) && !owners::lose_servers(&self.running, next) {
+        let running = &*self.running;
+        if !ring::has_ring(running)
+            && !owners::lose_servers(running, next)
+            && !joined::join(running, next)
+        {
             return Ok(());
         }
         let status = self.status().await?;
-        let ring = ring::in_the_way(&self.running, next, &status);
-        match ring.or_else(|| owners::in_the_way(&self.running, next, &status)) {
+        let ring = ring::in_the_way(running, next, &status);
+        let owners = ring.or_else(|| owners::in_the_way(running, next, &status));
+        match owners.or_else(|| joined::in_the_way(running, next, &status)) {
             Some(sentence) => Err(format!("{}: {sentence}", self.running.path.display())),
             None => Ok(()),
         }
@@ -213,6 +219,7 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
     let status = running.and_then(|(running, status)| Some((running, status?)));
     let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
     let owned = status.and_then(|(running, status)| owners::in_the_way(running, next, status));
+    let joined = status.and_then(|(running, status)| joined::in_the_way(running, next, status));
     let endings = status.map(|(running, status)| {
         let renamed = owners::endings(running, next, status);
         [ring::endings(running, next, status), renamed].concat()
@@ -233,7 +240,11 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
         Err((why, true)) => (None, Some(unreadable(&why))),
         Err((why, false)) => (Some(no_start(&why)), None),
     };
-    let others = changeable.into_iter().chain(restart).chain(held);
+    let others = changeable
+        .into_iter()
+        .chain(restart)
+        .chain(held)
+        .chain(joined);
     Obstacles {
         bars: [identity, programs, missing]
             .into_iter()

@@ -91,7 +91,7 @@ pub(super) fn endings(running: &Config, next: &Config, status: &Status) -> Vec<S
 }
 
 /// Who owns it, as this node knows or has voted for.
-fn owner<'a>(status: &'a Status, service: &ServiceConfig) -> Option<&'a str> {
+pub(super) fn owner<'a>(status: &'a Status, service: &ServiceConfig) -> Option<&'a str> {
     let known = report(status, service).and_then(|it| it.ownership.owner.as_deref());
     let voted = || status.leases.get(service.name.as_str());
     known.or_else(|| voted().map(String::as_str))
