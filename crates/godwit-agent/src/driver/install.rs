@@ -40,6 +40,7 @@ use super::snapshots::Snapshots;
 use super::standstill::Standstill;
 use super::sweep::Sweep;
 use super::twins::Twins;
+use super::unlisted::Strays;
 use super::voice::Voice;
 use super::{
     Driver, InstallError, Lasting, Outside, Surroundings, leftover, other, ring, routes, unlisted,
@@ -413,7 +414,7 @@ impl Installed {
         place: Arc<Place>,
         inbox: &Inbox,
         now: MonoTime,
-    ) -> io::Result<Sweep> {
+    ) -> io::Result<(Sweep, Arc<Strays>)> {
         let flows = &self.parts.datapath.flows;
         let crowds = self.parts.datapath.crowds.clone();
         leash::spawn_census(flows.clone(), crowds, inbox.clone())?;
@@ -428,12 +429,12 @@ impl Installed {
         )?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
         routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
-        unlisted::spawn(&self.config, lists, place, inbox.clone())?;
+        let strays = unlisted::spawn(&self.config, lists, place, inbox.clone())?;
         ring::spawn_reader(self.parts.events.clone(), sweep.doubts(), inbox.clone())?;
         let canaries = self.parts.datapath.twins.canaries.clone();
         let nest = self.nest.take();
         nest.map_or(Ok(()), |nest| nest.spawn(canaries))?;
-        Ok(sweep)
+        Ok((sweep, strays))
     }
 
     /// Puts the driver together; [`Driver::run`] starts it.
@@ -455,7 +456,8 @@ impl Installed {
         let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.ears());
         let resolver = resolver.map_err(MachineError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
-        let sweep = self.start_readers(place, &surroundings.inbox, now);
+        let readers = self.start_readers(place, &surroundings.inbox, now);
+        let (sweep, strays) = readers.map_err(MachineError::Thread)?;
         let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
         let core = self.core(&node, surroundings.memory, now);
         let interface = self.parts.interface;
@@ -504,8 +506,8 @@ impl Installed {
             lasting,
             dismissals: Dismissals::default(),
             standstill,
-            moves: Moves::default(),
-            sweep: sweep.map_err(MachineError::Thread)?,
+            moves: Moves::new(strays),
+            sweep,
             handoffs,
             ground,
         };

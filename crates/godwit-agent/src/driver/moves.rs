@@ -2,6 +2,7 @@
 //! owner to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use godwit_bpf::{FlowState, Order, Phase};
 use godwit_core::{Command, FlowCheck, MonoTime, MoveAction, MoveError, MoveWish};
@@ -15,6 +16,7 @@ use super::resets::{ResetReason, reset};
 use super::revive::answer_half_open;
 use super::segments;
 use super::sweep::Sweep;
+use super::unlisted::Strays;
 use crate::clock;
 use crate::clock::ms;
 use crate::moves::{MoveRefused, MoveReport, SCHEMA, Wish};
@@ -23,13 +25,22 @@ use crate::moves::{MoveRefused, MoveReport, SCHEMA, Wish};
 const BUSY_NS: u64 = 1_000_000_000;
 
 /// Who waits for which shares to move, and what is remembered meanwhile.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Moves {
+    strays: Arc<Strays>,
     askers: Vec<Asker>,
     leaving: BTreeMap<ShareId, Leaving>,
 }
 
 impl Moves {
+    pub(super) fn new(strays: Arc<Strays>) -> Self {
+        Self {
+            strays,
+            askers: Vec::new(),
+            leaving: BTreeMap::new(),
+        }
+    }
+
     /// Whether one of these is on its way, or waits for another.
     fn is_waited_for(&self, shares: &BTreeSet<ShareId>) -> bool {
         let mut askers = self.askers.iter();
@@ -215,6 +226,10 @@ impl Moves {
         leaving.unprotected = unprotected.iter().map(|flow| flow.id).collect();
         leaving.unprotected.retain(|flow| !over.contains(flow));
         check.unprotected += u32::try_from(leaving.unprotected.len()).unwrap_or(u32::MAX);
+        // No segment of theirs can be let go with a flow: they end when the address is elsewhere.
+        let mut services = lent.feed.ground.config.own_shares();
+        let service = services.find(|(id, _)| *id == share);
+        check.unprotected += service.map_or(0, |(_, it)| self.strays.at(&it.addresses));
         // Neither before nor behind them.
         check.confirming += lent.feed.snapshots.commits_under_way(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));

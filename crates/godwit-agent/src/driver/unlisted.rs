@@ -1,8 +1,9 @@
 //! Connections that the kernel serves and no list of ours has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,27 @@ const ADVICE: &str = "they are older than the service here, or came by another w
                       protected, unless it puts options into its IP headers (counter \
                       `ip_options`)";
 
+/// How many of them each address of a service has, as was seen last.
+#[derive(Debug, Default)]
+pub(super) struct Strays(Mutex<BTreeMap<Endpoint, u32>>);
+
+impl Strays {
+    fn note(&self, unlisted: &BTreeSet<Served>) {
+        let mut counts = BTreeMap::new();
+        for served in unlisted {
+            *counts.entry(served.flow.service).or_default() += 1;
+        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
+    /// At these addresses.
+    pub(super) fn at(&self, addresses: &[SocketAddr]) -> u32 {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = addresses.iter().map(|it| Endpoint::from(*it));
+        addresses.filter_map(|it| counts.get(&it)).sum()
+    }
+}
+
 /// What is compared with the kernel's table.
 struct Lists {
     services: BTreeSet<Endpoint>,
@@ -47,7 +69,9 @@ pub(super) fn spawn(
     (flows, handoffs): (Arc<FlowTable>, Arc<HandoffTable>),
     place: Arc<Place>,
     inbox: Inbox,
-) -> io::Result<()> {
+) -> io::Result<Arc<Strays>> {
+    let strays = Arc::new(Strays::default());
+    let noted = strays.clone();
     let shares = config.own_shares().map(|(_, service)| service);
     let lists = Lists {
         services: shares
@@ -73,7 +97,9 @@ pub(super) fn spawn(
             }
             match lists.missing() {
                 Ok(missing) => {
-                    let look = look(&unlisted.note(missing));
+                    let twice = unlisted.note(missing);
+                    noted.note(&twice);
+                    let look = look(&twice);
                     if sight.opens() || said.as_ref() != Some(&look) {
                         if inbox.send(Input::Facts(look.clone().into())).is_err() {
                             return;
@@ -94,7 +120,7 @@ pub(super) fn spawn(
     thread::Builder::new()
         .name("gw-unlisted".into())
         .spawn(compare)
-        .map(drop)
+        .map(|_| strays)
 }
 
 impl Lists {
@@ -135,4 +161,35 @@ fn look(unlisted: &BTreeSet<Served>) -> Look {
         }
     });
     Look::of_one(NAME, Consequence::Say, found, ADVICE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_counted_by_the_address_that_they_came_to() {
+        let socket = |text: &str| text.parse::<SocketAddr>().expect("a literal");
+        let (web, mail) = (socket("10.9.0.100:80"), socket("10.9.0.100:25"));
+        let served = |port: u16, service: SocketAddr| Served {
+            cookie: u64::from(port),
+            flow: FlowKey {
+                client: socket(&format!("10.9.0.50:{port}")).into(),
+                service: service.into(),
+            },
+        };
+        let strays = Strays::default();
+        strays.note(&BTreeSet::from([
+            served(1, web),
+            served(2, web),
+            served(3, mail),
+        ]));
+        let v6 = socket("[fd00::100]:80");
+        assert_eq!(
+            [strays.at(&[web, v6]), strays.at(&[mail]), strays.at(&[v6])],
+            [2, 1, 0]
+        );
+        strays.note(&BTreeSet::new());
+        assert_eq!(strays.at(&[web]), 0);
+    }
 }

@@ -99,9 +99,7 @@ impl Edge {
         } = prepared;
         let own = sockets.for_a_life().map_err(StartError::Thread)?;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret, life.incarnation));
-        for warning in &config.warnings {
-            events.publish_own("config_warning", true, [("text", warning.as_str())]);
-        }
+        warn(&config, &events);
         let metrics = Metrics::default();
         let watched = (identity.clone(), VoteWatch::new(votes.place()));
         let places = Places::default();
@@ -194,6 +192,12 @@ impl Edge {
             incarnation,
             votes: None,
         }
+    }
+}
+
+fn warn(config: &Config, events: &EventLog) {
+    for warning in &config.warnings {
+        events.publish_own("config_warning", true, [("text", warning.as_str())]);
     }
 }
 
