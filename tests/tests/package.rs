@@ -133,7 +133,7 @@ impl Pair<'_> {
         match manner {
             Manner::Usual => {}
             Manner::Policy => {
-                assert!(said.contains("has kept godwit.service running"), "{said}");
+                assert!(said.contains("godwit.service still runs"), "{said}");
                 machine.allow_services().expect("it is removed");
             }
             Manner::NoSystemd => {

@@ -39,7 +39,7 @@ use crate::places::Places;
 use crate::realtime::{Urgency, prefer};
 use crate::reload::{Reloads, kept};
 use crate::surroundings;
-use crate::votes::VoteWatch;
+use crate::votes::{VoteBook, VoteWatch, Votes};
 
 pub use error::StartError;
 pub(crate) use prepare::Left;
@@ -99,7 +99,9 @@ impl Edge {
         } = prepared;
         let own = sockets.for_a_life().map_err(StartError::Thread)?;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret, life.incarnation));
-        warn(&config, &events);
+        for warning in &config.warnings {
+            events.publish_own("config_warning", true, [("text", warning.as_str())]);
+        }
         let metrics = Metrics::default();
         let watched = (identity.clone(), VoteWatch::new(votes.place()));
         let places = Places::default();
@@ -135,12 +137,7 @@ impl Edge {
         let gone = || StartError::Thread(io::ErrorKind::BrokenPipe.into());
         let peers = started.recv().map_err(|_| gone())??;
         // From here on signals end it in order, and nothing was voted for before.
-        let book = votes.begin().map_err(|source| StartError::Kernel {
-            what: "can't write into the runtime directory",
-            source,
-        })?;
-        kept::keep(&config);
-        let leases = heartbeats.leases(book);
+        let leases = heartbeats.leases(begin(&votes, &config)?);
         let started = Self {
             peers,
             places,
@@ -195,10 +192,14 @@ impl Edge {
     }
 }
 
-fn warn(config: &Config, events: &EventLog) {
-    for warning in &config.warnings {
-        events.publish_own("config_warning", true, [("text", warning.as_str())]);
-    }
+/// From here on this agent votes, and its file is in force.
+fn begin(votes: &Votes, config: &Config) -> Result<VoteBook, StartError> {
+    let book = votes.begin().map_err(|source| StartError::Kernel {
+        what: "can't write into the runtime directory",
+        source,
+    })?;
+    kept::keep(config);
+    Ok(book)
 }
 
 /// What the edge's thread starts from.

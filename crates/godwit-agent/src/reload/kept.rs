@@ -129,6 +129,13 @@ mod tests {
     use super::*;
     use crate::testing::Pair;
 
+    /// With a runtime directory.
+    fn pair() -> Pair {
+        let pair = Pair::new();
+        fs::create_dir(&pair.a.node.run_dir).expect("made");
+        pair
+    }
+
     /// The file of `pair.a` in which the other server is called so.
     fn with_other(pair: &Pair, name: &str) -> Config {
         let text = pair.a.text.replace("\"b\"", &format!("\"{name}\""));
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_server_waits_and_any_other_does_not() {
-        let pair = Pair::new();
+        let pair = pair();
         let renamed = with_other(&pair, "bb");
         assert!(choose(renamed.clone()).1.is_none(), "nothing is known");
         keep(&pair.a);
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_another_boot_or_one_that_was_cut_off_counts_for_nothing() {
-        let pair = Pair::new();
+        let pair = pair();
         let renamed = with_other(&pair, "bb");
         keep(&pair.a);
         let path = path(&pair.a).expect("Linux 5.14");
