@@ -78,6 +78,9 @@ static __noinline int gw_settle(const struct gw_flow_key *key, __u32 irs,
 			return GW_SETTLED_NEVER;
 		break;
 	case GW_TRANSFER_GONE:
+		/* somebody has accepted that number, or a later one */
+		return gw_before(t->number, number) ? GW_SETTLED_NEVER :
+						      GW_SETTLED_HAS;
 	case GW_TRANSFER_ASKED:
 	case GW_TRANSFER_TWIN:
 		break;

@@ -125,7 +125,8 @@ fn who_has_it_says_so() {
             let said = [0, 1, 2].map(settle);
             assert_eq!(
                 said,
-                [Settlement::Has, Settlement::Later, Settlement::Never]
+                [Settlement::Has, Settlement::Has, Settlement::Never],
+                "accepted by b, under the number 1"
             );
         }
     });

@@ -457,9 +457,11 @@ impl Connection {
             Place::Unknown | Place::Refused => QuestionWord::Never,
             Place::Coming => QuestionWord::Later,
             Place::Here => QuestionWord::Has,
-            // It came, and has gone on under a later number.
-            Place::Asked | Place::Gone if self.number > number => QuestionWord::Has,
-            Place::Asked | Place::Gone if self.number == number => QuestionWord::Later,
+            // Somebody has accepted that number, or it came and has gone on under a later one.
+            Place::Gone if self.number >= number => QuestionWord::Has,
+            Place::Asked if self.number > number => QuestionWord::Has,
+            // What becomes of its own question is not known here.
+            Place::Asked if self.number == number => QuestionWord::Later,
             Place::Asked | Place::Gone => QuestionWord::Never,
             Place::Told if around.mate == Mate::Ours => QuestionWord::Never,
             // It has gone on under a later number, so it came under this one.

@@ -418,6 +418,22 @@ fn a_ruling_holds() {
     });
 }
 
+/// Two shares move to and fro while a question is open. Who answers it in the end knows only that
+/// the connection has gone on, under the number of that question. It said "later", for ever.
+#[test]
+fn who_knows_that_it_has_gone_on_says_so() {
+    each(|before, input, _, _, verdict| {
+        let Input::RuleOut(number) = input else {
+            return;
+        };
+        let is_over = before.place == Place::Gone && number <= before.number;
+        if is_over && before.refused != number {
+            let has = Verdict::Settled(QuestionWord::Has);
+            assert_eq!(verdict, has, "{before:?} {number}");
+        }
+    });
+}
+
 /// The standby of whoever asks puts the same question, if it has to.
 #[test]
 fn who_takes_over_goes_on_with_the_question() {
