@@ -135,7 +135,9 @@ fn a_node_that_is_revoked_is_dropped_at_once_and_comes_back_with_another_certifi
     godwit_pki::revoke(&authority(&lab), &which).expect("revoked");
     let list = authority(&lab).join(godwit_pki::CRL);
     let publish = |host| put(&list, &folder(&lab, host).join("crl.pem"));
-    [Host::A, Host::Witness].map(publish);
+    for host in [Host::A, Host::Witness] {
+        publish(host);
+    }
     let published = Instant::now();
     wait_told(&cluster, "turned_away");
     eprintln!(
