@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use godwit_lab::LabOptions;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions};
 use godwit_tests::packaged::{Packaged, Packages, Running, links};
 use godwit_tests::stage::{
     PORT, assert_no_reset, assert_voices, servers, service_v4, service_v6, stage, until,
@@ -155,13 +155,18 @@ impl Pair<'_> {
         }
     }
 
-    /// It stands by after that.
-    fn install_again(&mut self, host: Host, package: &Path) {
+    /// It stands by after that, for connections that begin then.
+    fn install_again(&mut self, lab: &Lab, since: Instant, host: Host, package: &Path) {
+        for one in self.echoes.drain(..) {
+            one.finish(since, STALL_LIMIT);
+        }
         let owner = if host == Host::A { Host::B } else { Host::A };
         let machine = self.server(host);
         machine.install(package).expect("it is installed");
         machine.configure(&self.cluster).expect("its agent starts");
         wait_in_sync(&mut self.cluster, owner);
+        let echoes = [service_v4(), service_v6()].map(|to| Traffic::start(lab, to, Load::Echo));
+        self.echoes.extend(echoes);
         self.all_protected(owner);
     }
 
@@ -232,9 +237,9 @@ fn connections_outlive_upgrades_and_a_removal_of_the_package() {
     pair.upgrade_the_standby(&packages.next);
     pair.upgrade_the_owner(&packages.next);
     pair.remove_from_the_owner((Host::B, Host::A), Manner::Policy);
-    pair.install_again(Host::B, &packages.next);
+    pair.install_again(&lab, since, Host::B, &packages.next);
     pair.remove_from_the_owner((Host::A, Host::B), Manner::NoSystemd);
-    pair.install_again(Host::A, &packages.next);
+    pair.install_again(&lab, since, Host::A, &packages.next);
     pair.remove_from_the_owner((Host::B, Host::A), Manner::Usual);
     pair.purge(Host::B);
     for one in pair.echoes {
