@@ -49,7 +49,7 @@ struct Report {
 /// What a file is compared with.
 enum Running {
     /// What it is called and says, and what is known of it beyond that.
-    Is(String, Box<Config>, Option<Status>),
+    Is(String, Box<(Config, Option<Status>)>),
     /// No agent of the file's node runs here.
     Nobody,
     /// One may run, and does not say what with.
@@ -59,17 +59,17 @@ enum Running {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let next = Config::load(&args.file)?;
     let running = match args.config.as_deref().filter(|it| !is_same(it, &args.file)) {
-        Some(path) => Running::Is(shown(path), Config::load(path)?.into(), None),
+        Some(path) => Running::Is(shown(path), Box::new((Config::load(path)?, None))),
         None => ask(&next),
     };
     let (running, unknown) = match running {
-        Running::Is(name, config, status) => (Some((name, (config, status))), None),
+        Running::Is(name, running) => (Some((name, running)), None),
         Running::Nobody => (None, None),
         Running::Unknown(why) => (None, Some(why)),
     };
     let (name, running) = running.unzip();
     let in_force = running.as_ref();
-    let in_force = in_force.map(|(config, status)| (&**config, status.as_ref()));
+    let in_force = in_force.map(|running| (&running.0, running.1.as_ref()));
     let obstacles = obstacles(in_force, &next);
     let others: Vec<_> = obstacles
         .unknown
@@ -146,7 +146,7 @@ fn ask(next: &Config) -> Running {
         return Running::Nobody;
     }
     let name = format!("the agent of node {}", file.node);
-    Running::Is(name, Box::new(running), client.status().ok())
+    Running::Is(name, Box::new((running, client.status().ok())))
 }
 
 /// The file of an agent that was looked for; none if nobody is there.
