@@ -37,6 +37,7 @@ mod disturb;
 pub mod hostile;
 mod inject;
 mod judge;
+mod news;
 mod phase;
 mod plan;
 mod reconfigure;

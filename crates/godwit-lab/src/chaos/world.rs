@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
+use super::news::News;
 use super::scarce::{Disk, Shortage};
 use super::talk::FILE;
 use crate::apps::nginx::Nginx;
@@ -54,7 +55,7 @@ pub(super) struct World<'a> {
     last_death: Option<Instant>,
     /// When an agent was started again last, on a machine that had not booted.
     last_restart: Option<Instant>,
-    sequences: BTreeMap<Host, u64>,
+    news: News,
 }
 
 impl Program {
@@ -119,7 +120,7 @@ impl<'a> World<'a> {
             disks,
             last_death: None,
             last_restart: None,
-            sequences: BTreeMap::new(),
+            news: News::default(),
         };
         world.wait_ready()?;
         Ok(world)
@@ -187,7 +188,7 @@ impl<'a> World<'a> {
     /// Starts an agent again.
     pub(super) fn restart_agent(&mut self, host: Host) -> Result<()> {
         self.last_restart = Some(Instant::now());
-        self.start_agent(host)
+        self.cluster.start_agent(host)
     }
 
     /// The agents' processes and the servers', of one machine.
@@ -231,12 +232,6 @@ impl<'a> World<'a> {
         for program in self.programs.clone() {
             self.restart_server(host, program)?;
         }
-        self.start_agent(host)
-    }
-
-    /// One that has said nothing yet.
-    fn start_agent(&mut self, host: Host) -> Result<()> {
-        self.sequences.remove(&host);
         self.cluster.start_agent(host)
     }
 
@@ -264,9 +259,7 @@ impl<'a> World<'a> {
             let Ok(events) = self.cluster.event_reports(host) else {
                 continue;
             };
-            let latest = events.last().map_or(0, |event| event.sequence);
-            let seen = self.sequences.insert(host, latest).unwrap_or(0);
-            news.extend(events.into_iter().filter(|event| event.sequence > seen));
+            news.extend(self.news.of(host, events));
         }
         news
     }

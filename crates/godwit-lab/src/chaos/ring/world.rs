@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::super::news::News;
 use super::super::world as judge;
 use super::roam::{FILES, FOLDERS, content};
 use crate::apps::nginx::Nginx;
@@ -83,7 +84,7 @@ pub(in crate::chaos) struct World<'a> {
     last_death: Option<Instant>,
     /// When a voter's agent was started again last, on a machine that had not booted.
     last_restart: Option<Instant>,
-    sequences: BTreeMap<Host, u64>,
+    news: News,
 }
 
 /// Who stands by for a server as long as nothing fails.
@@ -129,7 +130,7 @@ impl<'a> World<'a> {
             nginx,
             last_death: None,
             last_restart: None,
-            sequences: BTreeMap::new(),
+            news: News::default(),
         };
         world.wait_ready()?;
         Ok(world)
@@ -245,7 +246,7 @@ impl<'a> World<'a> {
         if Host::SERVERS.contains(&host) {
             self.last_restart = Some(Instant::now());
         }
-        self.start_agent(host)
+        self.cluster.start_agent(host)
     }
 
     /// Boots a dark machine with all that runs on it.
@@ -258,12 +259,6 @@ impl<'a> World<'a> {
                 self.restart_server(host, program)?;
             }
         }
-        self.start_agent(host)
-    }
-
-    /// One that has said nothing yet.
-    fn start_agent(&mut self, host: Host) -> Result<()> {
-        self.sequences.remove(&host);
         self.cluster.start_agent(host)
     }
 
@@ -282,10 +277,8 @@ impl<'a> World<'a> {
             let Ok(events) = self.cluster.event_reports(host) else {
                 continue;
             };
-            let latest = events.last().map_or(0, |event| event.sequence);
-            let seen = self.sequences.insert(host, latest).unwrap_or(0);
-            let new = events.into_iter().filter(|event| event.sequence > seen);
-            news.extend(new.map(|mut event| {
+            let new = self.news.of(host, events);
+            news.extend(new.into_iter().map(|mut event| {
                 let own = event.service.take_if(|it| !it.contains('@'));
                 if let Some(own) = own {
                     event.service = Some(format!("{own}@{host}"));
