@@ -28,7 +28,7 @@ alone="commands"
 # left with one of them at the end.
 long="steps process_exit director surroundings_link surroundings_neighbours standstill
 reconfigure_ring sequence queued reconfigure process_child faults eager one_address
-surroundings_host ring_requests unread handoff partitions lifecycle tap_loss reprotect
+surroundings_host package ring_requests unread handoff partitions lifecycle tap_loss reprotect
 unreachable leased_pause"
 
 # Each test of a hook loads programs, whose descriptors its process keeps to its end: too many
