@@ -115,8 +115,9 @@ fn say_left(addresses: &[String]) -> anyhow::Result<()> {
     out::lines(&format!(
         "this node owned services, and their connections go on here without Godwit, so these \
          addresses stay: {}; if another machine is to have them, remove them first (ip addr del \
-         ADDRESS dev INTERFACE), which ends the connections; a director takes this server for \
-         gone after 10 s, and they end then",
+         ADDRESS dev INTERFACE), which ends the connections; a standby whose agent is started \
+         anew or reloaded takes the services over, and a director takes this server for gone \
+         after 10 s: the connections end then",
         addresses.join(", ")
     ))
 }
