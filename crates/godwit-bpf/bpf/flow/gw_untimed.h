@@ -21,9 +21,10 @@
 #define GW_UNTIMED_FLOWS 65536
 #define GW_UNTIMED_TRANSFERS 16384
 
+/* A busy processor ticks late, and does more at a time then. */
 #define GW_TICK_NS 1000000ull
-/* Of each queue as many at a tick. */
-#define GW_TICK_MOST 32
+/* Of each queue as many at a tick: some hundred microseconds. */
+#define GW_TICK_MOST 512
 
 #define GW_NS_PER_MS 1000000ull
 
@@ -76,6 +77,8 @@ struct gw_tick {
 	struct gw_untimed at;
 	__u32 now_ms;
 	__u32 goes_on; /* there is something to wait for */
+	__u32 turned; /* since then it was once around: */
+	__u32 first_irs, first_due_ms; /* the first that stays */
 };
 
 static __always_inline __u32 gw_ms(__u64 ns)
@@ -100,16 +103,29 @@ static long gw_tick_ended(__u32 i, struct gw_tick *t)
 	return 0;
 }
 
+/* One that is not due stays. Has this tick seen it before? */
+static __always_inline bool gw_is_around(struct gw_tick *t)
+{
+	if (t->turned)
+		return t->at.irs == t->first_irs &&
+		       t->at.due_ms == t->first_due_ms;
+	t->turned = 1;
+	t->first_irs = t->at.irs;
+	t->first_due_ms = t->at.due_ms;
+	return false;
+}
+
 static long gw_tick_watched(__u32 i, struct gw_tick *t)
 {
 	if (bpf_map_pop_elem(&gw_untimed_watched, &t->at))
 		return 1;
 	t->goes_on = 1;
-	if (gw_is_due(t))
+	if (gw_is_due(t)) {
 		gw_watch_due(&t->at.key, t->at.irs);
-	else
-		bpf_map_push_elem(&gw_untimed_watched, &t->at, BPF_EXIST);
-	return 0;
+		return 0;
+	}
+	bpf_map_push_elem(&gw_untimed_watched, &t->at, BPF_EXIST);
+	return gw_is_around(t);
 }
 
 static long gw_tick_moved(__u32 i, struct gw_tick *t)
@@ -117,11 +133,12 @@ static long gw_tick_moved(__u32 i, struct gw_tick *t)
 	if (bpf_map_pop_elem(&gw_untimed_moved, &t->at))
 		return 1;
 	t->goes_on = 1;
-	if (gw_is_due(t))
+	if (gw_is_due(t)) {
 		gw_transfer_due(&t->at.key, t->at.irs, t->at.due_ms);
-	else
-		bpf_map_push_elem(&gw_untimed_moved, &t->at, BPF_EXIST);
-	return 0;
+		return 0;
+	}
+	bpf_map_push_elem(&gw_untimed_moved, &t->at, BPF_EXIST);
+	return gw_is_around(t);
 }
 
 static __always_inline bool gw_is_anything_untimed(struct gw_untimed *at)
@@ -137,6 +154,7 @@ static int gw_tick(void *map, __u32 *place, struct gw_ticker *ticker)
 
 	bpf_loop(GW_TICK_MOST, gw_tick_ended, &t, 0);
 	bpf_loop(GW_TICK_MOST, gw_tick_watched, &t, 0);
+	t.turned = 0;
 	bpf_loop(GW_TICK_MOST, gw_tick_moved, &t, 0);
 	if (!t.goes_on) {
 		__sync_lock_test_and_set(&ticker->armed, 0);
