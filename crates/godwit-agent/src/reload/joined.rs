@@ -70,8 +70,8 @@ mod tests {
             )
         };
         let text = format!(
-            "[[peer]]\nname = \"a\"\ncontrol = \"10.9.0.1:7400\"\n\
-             [[peer]]\nname = \"b\"\ncontrol = \"10.9.0.2:7400\"\n\
+            "[[peer]]\nname = \"a\"\nrole = \"server\"\ncontrol = \"10.9.0.1:7400\"\n\
+             [[peer]]\nname = \"b\"\nrole = \"server\"\ncontrol = \"10.9.0.2:7400\"\n\
              [[peer]]\nname = \"w\"\nrole = \"witness\"\ncontrol = \"10.9.0.3:7400\"\n\
              [node]\nname = \"a\"\ninterface = \"eth0\"\n\
              [cluster]\nvoters = [\"a\", \"b\", \"w\"]\n\
