@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, Director, Settings, Slot, Via};
 use godwit_core::director::{BackendId, Member, Slots, TableSize, lookup_table};
-use godwit_sock::{Interface, netns_cookie};
+use godwit_sock::Interface;
 use godwit_wire::{Endpoint, MacAddr, NodeName, TcpFlags};
 use serde::{Deserialize, Serialize};
 
@@ -38,12 +38,12 @@ pub struct FrameCosts {
 }
 
 /// Measures on an interface of this network namespace, which gets the program for as long.
+/// Its pins are in the folder `pins`; if this process is killed, its caller removes it.
 ///
 /// # Errors
 /// If the program can't be loaded, or the kernel does not run it.
-pub fn frame_costs(interface: &str, rounds: u32) -> Result<FrameCosts, AgentError> {
+pub fn frame_costs(interface: &str, pins: &str, rounds: u32) -> Result<FrameCosts, AgentError> {
     let interface = Interface::by_name(interface).map_err(MachineError::from)?;
-    let cookie = netns_cookie().map_err(MachineError::Socket)?;
     let settings = Settings {
         ifindex: interface.index,
         mac: interface.mac,
@@ -55,7 +55,7 @@ pub fn frame_costs(interface: &str, rounds: u32) -> Result<FrameCosts, AgentErro
         shares: false,
         trial_flows: Some(FLOWS),
     };
-    let pins = PinDir::open(&format!("n{cookie}-director-load"))?;
+    let pins = PinDir::open(pins)?;
     let director = Director::open(&settings, pins).map_err(MachineError::from)?;
     let mut bench = Bench {
         slots: Slots::new(settings.table_size as usize),

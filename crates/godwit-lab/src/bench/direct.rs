@@ -10,11 +10,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::budget::Budget;
+use super::load;
 use super::report::{Measured, Report};
 use super::stats::Samples;
 use crate::apps::nginx::Nginx;
 use crate::cluster::{self, Cluster, ClusterOptions, EventReport, Service};
-use crate::host::{Host, Network, SERVICE_V4};
+use crate::host::{Host, SERVICE_V4};
 use crate::lab::{Lab, LabOptions};
 
 const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
@@ -42,6 +43,7 @@ struct FrameCosts {
 
 /// `director.*`.
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
+    load::DIRECTOR.sweep()?;
     let lab = Lab::new(LabOptions {
         third: true,
         director: true,
@@ -101,7 +103,7 @@ pub(super) fn wait_takers(cluster: &Cluster<'_>, count: usize) -> Result<()> {
 fn frames(lab: &Lab, budget: Budget, report: &Report) -> Result<()> {
     let rounds = budget.either(10, 3);
     let mut command = Command::new(cluster::binary()?);
-    command.args(["director-load", "--interface", Network::Data.interface()]);
+    command.args(load::DIRECTOR.on(lab, Host::Director)?);
     command.args(["--rounds", &rounds.to_string()]);
     let output = lab.node(Host::Director).run(command, FRAMES)?;
     ensure!(output.status.success(), "{}", output.stderr.trim());

@@ -56,6 +56,7 @@ mod flood;
 mod frozen;
 mod handoff;
 mod idle;
+mod load;
 mod many;
 mod migrate;
 mod moved;

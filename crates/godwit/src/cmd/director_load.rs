@@ -10,6 +10,9 @@ pub(crate) struct Args {
     /// Gets the program meanwhile.
     #[arg(long)]
     interface: String,
+    /// The name of the folder for its pins, which the caller removes if this is killed.
+    #[arg(long)]
+    pins: String,
     /// How often a million frames are put through it, of each kind.
     #[arg(long)]
     rounds: u32,
@@ -18,6 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     out::json(&godwit_agent::director::frame_costs(
         &args.interface,
+        &args.pins,
         args.rounds,
     )?)?;
     Ok(ExitCode::SUCCESS)
