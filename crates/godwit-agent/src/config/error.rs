@@ -74,6 +74,20 @@ pub enum Problem {
         /// What stands there.
         got: String,
     },
+    /// An entry of a list of the wrong kind or form.
+    #[error("{section}: {key}: entry {number} must be {expected}, not {got}")]
+    MalformedEntry {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// Which entry, from 1.
+        number: usize,
+        /// What would be right.
+        expected: String,
+        /// What stands there.
+        got: String,
+    },
     /// A value of the right form outside its range.
     #[error("{section}: {key} ({got}) must be {least} to {most}")]
     OutOfRange {

@@ -1,7 +1,7 @@
 //! Values that are one word out of a few.
 
 use super::spelling::closest;
-use super::value::{FromValue, Value};
+use super::value::{FromValue, Unfit, Value};
 
 /// Declares an enum with its words in the file.
 macro_rules! keyword {
@@ -31,13 +31,13 @@ macro_rules! keyword {
         }
 
         impl FromValue for $name {
-            fn from_value(value: &Value<'_>) -> Result<Self, String> {
+            fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
                 const WORDS: &[&str] = &[$($word,)+];
                 let word = value.as_str();
                 $(if word == Some($word) {
                     return Ok(Self::$variant);
                 })+
-                Err(one_of(WORDS, word))
+                Err(one_of(WORDS, word).into())
             }
         }
     };

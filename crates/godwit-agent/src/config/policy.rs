@@ -6,7 +6,7 @@ use godwit_bpf::Policy;
 
 use super::error::ConfigError;
 use super::reader::{Place, Section};
-use super::value::{FromValue, Value};
+use super::value::{FromValue, Unfit, Value};
 
 /// What a server measures of its processors' pressure, unless another file is named.
 const PRESSURE: &str = "/proc/pressure/cpu";
@@ -45,7 +45,7 @@ pub enum ProgramConfig {
 struct Program(String);
 
 impl FromValue for Program {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let is_known = |text: &&str| text.contains('/') || Policy::built_in(text).is_some();
         let text = value.as_str().filter(is_known);
         text.map(|text| Self(text.to_owned())).ok_or_else(|| {
@@ -56,6 +56,7 @@ impl FromValue for Program {
                 "one of {}, or the path of a compiled program",
                 names.join(", ")
             )
+            .into()
         })
     }
 }

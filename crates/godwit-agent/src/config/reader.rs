@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, Problem};
 use super::spelling::closest;
-use super::value::{FromValue, Value};
+use super::value::{FromValue, ListEntry, Unfit, Value};
 
 /// A file and its text: turns places into line numbers.
 pub(super) struct Source<'a> {
@@ -159,21 +159,38 @@ impl<'a> Section<'a> {
         };
         let at = Place(entry.value.span().start);
         let value = Value(entry.value.get_ref());
-        T::from_value(&value)
-            .map(|value| Some(Item { value, at }))
-            .map_err(|expected| {
-                let section = self.title.clone();
-                let got = value.show();
-                self.source.error(
-                    at,
-                    Problem::Malformed {
-                        section,
-                        key,
-                        expected,
-                        got,
-                    },
-                )
-            })
+        match T::from_value(&value) {
+            Ok(value) => Ok(Some(Item { value, at })),
+            Err(unfit) => Err(self.unfit(at, key, &value, unfit)),
+        }
+    }
+
+    /// The value of a key can't become what the key needs.
+    fn unfit(&self, at: Place, key: &'static str, value: &Value<'_>, unfit: Unfit) -> ConfigError {
+        let (section, expected) = (self.title.clone(), unfit.expected);
+        let got = unfit.got.unwrap_or_else(|| value.show());
+        let (at, problem) = match unfit.entry {
+            None => {
+                let problem = Problem::Malformed {
+                    section,
+                    key,
+                    expected,
+                    got,
+                };
+                (at, problem)
+            }
+            Some(ListEntry { number, at }) => {
+                let problem = Problem::MalformedEntry {
+                    section,
+                    key,
+                    number,
+                    expected,
+                    got,
+                };
+                (at, problem)
+            }
+        };
+        self.source.error(at, problem)
     }
 
     pub(super) fn required<T: FromValue>(

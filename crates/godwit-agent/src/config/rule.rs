@@ -7,7 +7,7 @@ use godwit_wire::{NodeName, node_id};
 
 use super::error::{ConfigError, Problem};
 use super::reader::{Item, Place, Section};
-use super::value::{FromValue, Value};
+use super::value::{FromValue, Unfit, Value};
 
 /// One `[[service.rule]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,18 +37,18 @@ struct Suffix(String);
 struct HostName(String);
 
 impl FromValue for Prefix {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let text = value
             .as_str()
             .filter(|text| text.starts_with('/') && text.len() <= MAX_RULE_PREFIX && is_path(text));
         text.map(|text| Self(text.to_owned())).ok_or_else(|| {
-            format!("the beginning of a path, such as \"/images/\", of at most {MAX_RULE_PREFIX} characters")
+            format!("the beginning of a path, such as \"/images/\", of at most {MAX_RULE_PREFIX} characters").into()
         })
     }
 }
 
 impl FromValue for Suffix {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let suffix = value.as_str().and_then(|text| text.strip_prefix('.'));
         let suffix = suffix.filter(|text| {
             !text.is_empty()
@@ -57,13 +57,13 @@ impl FromValue for Suffix {
                 && !text.contains(['/', '.'])
         });
         suffix.map(|text| Self(text.to_owned())).ok_or_else(|| {
-            format!("what a path ends in, such as \".png\", of at most {MAX_RULE_SUFFIX} characters behind its only dot")
+            format!("what a path ends in, such as \".png\", of at most {MAX_RULE_SUFFIX} characters behind its only dot").into()
         })
     }
 }
 
 impl FromValue for HostName {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let is_name = |text: &&str| {
             let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
             !text.is_empty() && text.bytes().all(letter)

@@ -137,14 +137,19 @@ fn masks_are_a_few_names_of_headers() {
             .mask
             .is_empty()
     );
-    for bad in [
-        r#"["a", "b", "c", "d", "e"]"#,
-        r#"["Date:"]"#,
-        r#"[""]"#,
-        r#"["a-name-that-is-longer-than-a-mask"]"#,
+    for (bad, why) in [
+        (
+            r#"["a", "b", "c", "d", "e"]"#,
+            "a list of at most 4 names of headers, not 5 names",
+        ),
+        (r#"["Date:"]"#, "entry 1 must be the name of a header"),
+        (r#""Date:""#, "mask must be the name of a header"),
+        (r#"[""]"#, "entry 1"),
+        (r#"["Date", 7]"#, "entry 2"),
+        (r#"["a-name-that-is-longer-than-a-mask"]"#, "entry 1"),
     ] {
         let error = with(bad).expect_err(bad).to_string();
-        assert!(error.contains("a list of at most 4 names"), "{error}");
+        assert!(error.contains(why), "{error}");
     }
 }
 
@@ -225,7 +230,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "10.9.0.12:7400",
         "10.9.0.12",
-        "17: peer \"b\": control must be address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not \"10.9.0.12\"",
+        "17: peer \"b\": control must be address and port (1 to 65535), such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not \"10.9.0.12\"",
     ),
     (
         "role = \"server\"\ncontrol = \"10.9.0.12",
@@ -350,8 +355,29 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"[2001:db8::100]:80\"",
         "\"10.9.0.101:0\"",
-        "33: service \"web\": address must be a list, each address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not a list",
+        "33: service \"web\": address: entry 2 must be address and port (1 to 65535), such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not \"10.9.0.101:0\"",
     ),
+    (
+        "\"10.9.0.100:80\", \"[2001:db8::100]:80\"",
+        "\n  \"10.9.0.100\"",
+        "34: service \"web\": address: entry 1 must be address and port (1 to 65535), such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not \"10.9.0.100\"",
+    ),
+    (
+        "address = [\"10.9.0.100:80\", \"[2001:db8::100]:80\"]",
+        "address = \"10.9.0.100:0\"",
+        "33: service \"web\": address must be address and port (1 to 65535), such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not \"10.9.0.100:0\"",
+    ),
+    (
+        "mask = [\"Date\"]",
+        "mask = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
+        "46: service \"web\": mask must be a list of at most 4 names of headers, not 5 names",
+    ),
+    (
+        "mask = [\"Date\"]",
+        "mask = [\"Via\", \"Date:\"]",
+        "46: service \"web\": mask: entry 2 must be the name of a header, such as \"Date\": 1 to 31 letters, without a colon, not \"Date:\"",
+    ),
+    ("backups = [\"b\"]", "backups = [\"b\", [\"c\"]]", "38"),
 ];
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use godwit_core::director::TableSize;
 use godwit_wire::{MacAddr, NodeName};
+use toml::Spanned;
 use toml::de::DeValue;
 
 use super::plain::{InterfaceName, Seed};
@@ -17,7 +18,41 @@ pub(super) struct Value<'a>(pub(super) &'a DeValue<'a>);
 /// A type that a value of the file can become.
 pub(super) trait FromValue: Sized {
     /// Converts, or says what would be right ("a duration such as ...").
-    fn from_value(value: &Value<'_>) -> Result<Self, String>;
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit>;
+}
+
+/// Why a value can't become what its key needs.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    /// What would be right.
+    pub(super) expected: String,
+    /// What is there instead; `None`: the value itself says it.
+    pub(super) got: Option<String>,
+    /// The entry of a list that is meant.
+    pub(super) entry: Option<ListEntry>,
+}
+
+/// An entry of a list, from 1.
+#[derive(Debug)]
+pub(super) struct ListEntry {
+    pub(super) number: usize,
+    pub(super) at: Place,
+}
+
+impl From<String> for Unfit {
+    fn from(expected: String) -> Self {
+        Self {
+            expected,
+            got: None,
+            entry: None,
+        }
+    }
+}
+
+impl From<&str> for Unfit {
+    fn from(expected: &str) -> Self {
+        expected.to_owned().into()
+    }
 }
 
 impl Value<'_> {
@@ -44,7 +79,7 @@ impl Value<'_> {
 }
 
 impl FromValue for String {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .filter(|text| !text.is_empty())
@@ -54,7 +89,7 @@ impl FromValue for String {
 }
 
 impl FromValue for u32 {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let digits = value.0.as_integer().filter(|number| number.radix() == 10);
         digits
             .and_then(|number| number.as_str().parse().ok())
@@ -63,7 +98,7 @@ impl FromValue for u32 {
 }
 
 impl FromValue for Fraction {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(units::fraction)
@@ -72,7 +107,7 @@ impl FromValue for Fraction {
 }
 
 impl FromValue for Duration {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(units::duration)
@@ -81,7 +116,7 @@ impl FromValue for Duration {
 }
 
 impl FromValue for Bytes {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(units::bytes)
@@ -90,7 +125,7 @@ impl FromValue for Bytes {
 }
 
 impl FromValue for NodeName {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(|text| Self::new(text).ok())
@@ -101,7 +136,7 @@ impl FromValue for NodeName {
 }
 
 impl FromValue for InterfaceName {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .filter(|name| (1..=15).contains(&name.len()) && !matches!(*name, "." | ".."))
@@ -115,7 +150,7 @@ impl FromValue for InterfaceName {
 }
 
 impl FromValue for MacAddr {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(|text| text.parse::<Self>().ok())
@@ -126,30 +161,31 @@ impl FromValue for MacAddr {
 }
 
 impl FromValue for SocketAddr {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(|text| text.parse::<Self>().ok())
             .filter(|socket| socket.port() != 0)
             .map(|socket| Self::new(socket.ip().to_canonical(), socket.port()))
             .ok_or_else(|| {
-                "address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\"".into()
+                "address and port (1 to 65535), such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\""
+                    .into()
             })
     }
 }
 
 impl FromValue for TableSize {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let number = u32::from_value(value).ok();
         number.and_then(Self::new).ok_or_else(|| {
             let (least, most) = (Self::MIN, Self::MAX);
-            format!("a prime from {least} to {most}, such as 65537")
+            format!("a prime from {least} to {most}, such as 65537").into()
         })
     }
 }
 
 impl FromValue for Seed {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let digits = value
             .as_str()
             .filter(|text| text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit()));
@@ -161,7 +197,7 @@ impl FromValue for Seed {
 }
 
 impl FromValue for IpAddr {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         value
             .as_str()
             .and_then(|text| text.parse::<Self>().ok())
@@ -172,20 +208,21 @@ impl FromValue for IpAddr {
 
 /// One value or a list of them.
 impl<T: FromValue> FromValue for Vec<Item<T>> {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+    fn from_value(value: &Value<'_>) -> Result<Self, Unfit> {
         let Some(items) = value.0.as_array() else {
             let at = Place::default();
             return T::from_value(value).map(|value| vec![Item { value, at }]);
         };
-        items
-            .iter()
-            .map(|item| {
-                let at = Place(item.span().start);
-                T::from_value(&Value(item.get_ref()))
-                    .map(|value| Item { value, at })
-                    .map_err(|expected| format!("a list, each {expected}"))
+        let convert = |(number, item): (usize, &Spanned<DeValue<'_>>)| {
+            let (at, value) = (Place(item.span().start), Value(item.get_ref()));
+            let made = T::from_value(&value).map(|value| Item { value, at });
+            made.map_err(|unfit| Unfit {
+                got: unfit.got.or_else(|| Some(value.show())),
+                entry: Some(ListEntry { number, at }),
+                ..unfit
             })
-            .collect()
+        };
+        (1..).zip(items.iter()).map(convert).collect()
     }
 }
 
