@@ -225,6 +225,12 @@ mod tests {
     }
 
     #[test]
+    fn both_events_are_documented() {
+        let documents = include_str!("../../../../docs/cli.md");
+        assert!(documents.contains("\n| `fact_wrong`, `fact_right` |"));
+    }
+
+    #[test]
     fn only_what_is_new_is_told_and_what_is_no_longer_named_is_right() {
         let mut board = FactBoard::default();
         let said = |name: &str, found: &str| (name.to_owned(), Some(found.to_owned()));
