@@ -1,6 +1,7 @@
 //! What an agent may do once it runs, and that it still can do its work.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -283,6 +284,37 @@ fn an_account_without_privileges_stays_outside() -> Result<()> {
     };
     ensure!(asked_as("nogroup")?.status.code() == Some(NOT_CONNECTED));
     ensure!(asked_as("root")?.status.code() != Some(NOT_CONNECTED));
+    Ok(())
+}
+
+/// It heard that nothing had been attached, and that this node had owned services.
+#[test]
+fn an_account_without_privileges_detaches_nothing() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let cluster = Cluster::start(&lab, ClusterOptions::unfenced())?;
+    until("the agent to answer", || {
+        Ok(cluster.status(Host::A).is_ok())
+    })?;
+    // That account may not look into the folder where it was built.
+    let program = lab.folder().join("godwit");
+    fs::copy(godwit_lab::cluster::binary()?, &program).context("copying it")?;
+    let everybody = fs::Permissions::from_mode(0o755);
+    for path in [lab.folder(), &program] {
+        fs::set_permissions(path, everybody.clone()).context("opening it")?;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
+    command
+        .arg(&program)
+        .args(["agent", "--detach", "--node", "a"]);
+    let output = lab.a().run(command, DEADLINE)?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    let sentence = output.stderr.trim();
+    let is_clear = sentence.contains("needs the rights of root") && !sentence.contains('\n');
+    ensure!(is_clear && output.stdout.is_empty(), "{output:?}");
+    ensure!(cluster.pins(Host::A)?.exists() && cluster.status(Host::A).is_ok());
     Ok(())
 }
 

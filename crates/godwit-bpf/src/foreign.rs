@@ -90,8 +90,19 @@ impl Foreign {
     /// # Errors
     /// As [`PinDir::existing`].
     pub fn named(folder: &str) -> Result<Option<Self>, PinError> {
-        let pins = PinDir::existing(folder)?;
-        Ok(pins.and_then(|pins| Self::read(folder, pins)))
+        let Some(pins) = PinDir::existing(folder)? else {
+            return Ok(None);
+        };
+        // What may not be opened is there all the same.
+        for path in LINKS.map(|name| pins.link(name)) {
+            match tcx::pinned(&path) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(PinError::at(path, error));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(Self::read(folder, pins))
     }
 
     fn read(folder: &str, pins: PinDir) -> Option<Self> {

@@ -20,8 +20,17 @@ const BPFFS: &str = "/sys/fs/bpf";
 #[non_exhaustive]
 pub enum PinError {
     /// bpffs is not mounted and could not be.
-    #[error("can't mount bpffs on {BPFFS}")]
+    #[error("can't mount bpffs on {BPFFS}, which needs the rights of root")]
     Mount(#[source] nix::Error),
+    /// This process may not look there, or change what is there.
+    #[error("can't use {path}, which needs the rights of root")]
+    NotAllowed {
+        /// The folder.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// The folder in bpffs could not be made, read or removed.
     #[error("can't use {path}")]
     Folder {
@@ -31,6 +40,16 @@ pub enum PinError {
         #[source]
         source: io::Error,
     },
+}
+
+impl PinError {
+    /// Of something in bpffs.
+    pub(crate) fn at(path: PathBuf, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::NotAllowed { path, source },
+            _ => Self::Folder { path, source },
+        }
+    }
 }
 
 /// The pins of one agent.
@@ -49,7 +68,7 @@ impl PinDir {
         ensure_bpffs()?;
         let dir = Self(Path::new(BPFFS).join("godwit").join(name));
         for path in [dir.0.clone(), dir.maps(), dir.links()] {
-            fs::create_dir_all(&path).map_err(|source| PinError::Folder { path, source })?;
+            fs::create_dir_all(&path).map_err(|source| PinError::at(path, source))?;
         }
         Ok(dir)
     }
@@ -64,7 +83,7 @@ impl PinDir {
         // Nothing is there, or nobody knows: not the same.
         match path.try_exists() {
             Ok(is_there) => Ok(is_there.then_some(Self(path))),
-            Err(source) => Err(PinError::Folder { path, source }),
+            Err(source) => Err(PinError::at(path, source)),
         }
     }
 
@@ -74,7 +93,7 @@ impl PinDir {
         let path = Path::new(BPFFS).join("godwit");
         let folders = match fs::read_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            folders => folders.map_err(|source| PinError::Folder { path, source })?,
+            folders => folders.map_err(|source| PinError::at(path, source))?,
         };
         let named = folders.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
@@ -99,10 +118,8 @@ impl PinDir {
 
     /// Gives the folder another name.
     pub(crate) fn rename(&self, name: &str) -> Result<(), PinError> {
-        fs::rename(&self.0, self.0.with_file_name(name)).map_err(|source| PinError::Folder {
-            path: self.0.clone(),
-            source,
-        })
+        let renamed = fs::rename(&self.0, self.0.with_file_name(name));
+        renamed.map_err(|source| PinError::at(self.0.clone(), source))
     }
 
     pub(crate) fn map(&self, name: &str) -> PathBuf {
@@ -153,10 +170,9 @@ impl PinDir {
 
 fn remove(path: &Path, how: fn(PathBuf) -> io::Result<()>) -> Result<(), PinError> {
     match how(path.to_owned()) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(PinError::Folder {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(PinError::at(path.to_owned(), source))
+        }
         Ok(()) | Err(_) => Ok(()),
     }
 }
