@@ -12,6 +12,7 @@
 
 mod joined;
 pub(crate) mod kept;
+pub(crate) mod machine;
 mod owners;
 mod ring;
 
@@ -23,7 +24,6 @@ use std::thread;
 use std::time::Duration;
 
 use godwit_wire::GoodbyeReason;
-use nix::net::if_::if_nametoindex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -73,7 +73,10 @@ impl Reloads {
     pub(crate) async fn take(&self) -> Result<(), String> {
         descriptors::suffice_for_a_life()?;
         let current = self.running.clone();
-        let read = move || has_place(&current).and_then(|()| check(&current));
+        let read = move || {
+            let fresh = check(&current)?;
+            has_place(&current, &fresh.0).map(|()| fresh)
+        };
         let (config, identity) = self.aside(PATIENCE, read).await??;
         self.must_disturb_nobody(&config).await?;
         let gone = |_| "the agent is ending".to_owned();
@@ -224,13 +227,6 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
         let renamed = owners::endings(running, next, status);
         [ring::endings(running, next, status), renamed].concat()
     });
-    let restart = running.and_then(|(running, _)| {
-        let (what, cost) = (needs_restart(running, next)?, running.restart_cost(next));
-        Some(format!("{what} needs a restart, {cost}"))
-    });
-    let interface = &next.node.interface;
-    let is_missing = running.is_some() && if_nametoindex(interface.as_str()).is_err();
-    let missing = is_missing.then(|| format!("there is no interface {interface} here"));
     let changeable = changeable(next).into_iter();
     // Some are why it would not start.
     let is_said = |it: &String| identity.as_ref().is_some_and(|said| said.ends_with(&**it));
@@ -240,16 +236,25 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
         Err((why, true)) => (None, Some(unreadable(&why))),
         Err((why, false)) => (Some(no_start(&why)), None),
     };
+    let running = running.map(|(running, _)| running);
+    let lacks = lacks(running, next, machine::find_group).into_iter();
+    let bars = identity.into_iter().chain(programs);
+    let bars: Vec<_> = bars.chain(lacks.map(|it| no_start(&it))).collect();
+    let restart = running.and_then(|running| {
+        let what = needs_restart(running, next)?;
+        let cost = match bars.is_empty() {
+            true => running.restart_cost(next),
+            false => "once nothing is in its way".to_owned(),
+        };
+        Some(format!("{what} needs a restart, {cost}"))
+    });
     let others = changeable
         .into_iter()
         .chain(restart)
         .chain(held)
         .chain(joined);
     Obstacles {
-        bars: [identity, programs, missing]
-            .into_iter()
-            .flatten()
-            .collect(),
+        bars,
         unknown: unknown.or(unread),
         others: others
             .chain(owned)
@@ -282,8 +287,28 @@ pub(crate) fn whole(error: &dyn Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
+/// What this machine lacks for a start with a file, if that is meant for it.
+fn lacks(running: Option<&Config>, next: &Config, group: machine::FindGroup) -> Vec<String> {
+    if !machine::is_meant(running, next) {
+        return Vec::new();
+    }
+    let taken = running.map(|running| machine::taken(running, next));
+    let mut all = machine::lacks(next, group);
+    all.extend(taken.unwrap_or_default());
+    all
+}
+
+/// What a restart costs, or why it would fail, as the agent that runs can see it.
+fn restart(running: &Config, next: &Config) -> String {
+    let lacks = lacks(Some(running), next, machine::find_group_in_file);
+    match lacks.first() {
+        None => format!(" (systemctl restart), {}", running.restart_cost(next)),
+        Some(why) => format!(", which would fail: {why}"),
+    }
+}
+
 /// Whether the next life finds the folder in which this one is known to be alone.
-fn has_place(running: &Config) -> Result<(), String> {
+fn has_place(running: &Config, next: &Config) -> Result<(), String> {
     let (run_dir, name) = (&running.node.run_dir, running.node.name);
     let cookie = godwit_sock::netns_cookie().map_err(|error| error.to_string())?;
     let lock = lock_file(run_dir, cookie, name);
@@ -291,9 +316,9 @@ fn has_place(running: &Config) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} has been deleted: that needs a restart (systemctl restart), which disturbs no \
-         connection",
-        lock.display()
+        "{} has been deleted: that needs a restart{}",
+        lock.display(),
+        restart(running, next)
     ))
 }
 
@@ -310,9 +335,9 @@ fn check(running: &Config) -> Result<Fresh, String> {
     match needs_restart(running, &next) {
         None => Ok((Arc::new(next), identity)),
         Some(what) => Err(format!(
-            "{}: {what} needs a restart (systemctl restart), {}",
+            "{}: {what} needs a restart{}",
             running.path.display(),
-            running.restart_cost(&next)
+            restart(running, &next)
         )),
     }
 }

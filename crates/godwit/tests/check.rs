@@ -188,3 +188,71 @@ fn what_no_agent_starts_with_is_a_failure() {
     fs::write(here.join("choose.bpf.o"), "torn").expect("written");
     assert_bad("no eBPF object");
 }
+
+/// Such a file was "valid", and "needs a restart, which disturbs no connection": the agent did not
+/// come back.
+#[test]
+fn what_this_machine_lacks_is_a_failure() {
+    let site = Site::new();
+    let with = |from: &str, to: &str| {
+        let text = CONFIG.replacen(from, to, 1);
+        assert_ne!(text, CONFIG);
+        fs::write(&site.file, text).expect("written");
+    };
+    for (from, to, why) in [
+        (
+            "[node]",
+            "[node]\napp_group = \"no-such-group\"",
+            "app_group is \"no-such-group\": no such group is here",
+        ),
+        (
+            "[node]",
+            "[node]\nmetrics = \"192.0.2.7:9469\"",
+            "192.0.2.7 is no address of this machine",
+        ),
+        (
+            "\"run\"",
+            "\"/etc/passwd\"",
+            "run_dir is /etc/passwd, and /etc/passwd is no folder",
+        ),
+        ("\"lo\"", "\"none0\"", "there is no interface none0 here"),
+    ] {
+        with(from, to);
+        let output = site.check(false, &[]);
+        assert_eq!(output.status.code(), Some(1), "{to}: {output:?}");
+        let text = said(&output);
+        let wanted = format!("error: an agent would not start: {why}");
+        assert!(text.lines().any(|it| it.starts_with(&wanted)), "{text}");
+    }
+    // Such a file may be another machine's.
+    with("127.0.0.1:7400\"", "192.0.2.8:7400\"");
+    let output = site.check(false, &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+/// A file that is to replace another one: neither line may recommend the restart.
+#[test]
+fn a_restart_that_would_fail_is_not_recommended() {
+    let site = Site::new();
+    let before = site.dir.path().join("before.toml");
+    fs::write(&before, CONFIG).expect("written");
+    let compared = |key: &str| {
+        let text = CONFIG.replacen("[node]", &format!("[node]\n{key}"), 1);
+        fs::write(&site.file, text).expect("written");
+        let before = before.to_str().expect("it is text");
+        let output = site.check(false, &["--config", before]);
+        (output.status.code(), said(&output))
+    };
+    let (code, text) = compared("metrics = \"127.0.0.1:9469\"");
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.matches("disturbs no connection").count(), 2, "{text}");
+    let (code, text) = compared("metrics = \"192.0.2.7:9469\"");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(!text.contains("disturbs no"), "{text}");
+    assert_eq!(
+        text.matches("a restart, once nothing is in its way")
+            .count(),
+        2,
+        "{text}"
+    );
+}

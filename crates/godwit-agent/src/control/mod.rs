@@ -39,7 +39,10 @@ use crate::moves::MoveRefused;
 
 pub use client::{Client, ClientError};
 pub use place::{FindError, Place, PlaceError, find, sweep};
-pub(crate) use place::{Restorer, holders, is_held, is_taken, lock_file, own_files, running};
+pub(crate) use place::{
+    Restorer, holders, is_held, is_in_memory, is_taken, lock_file, own_files, running,
+    unfit as unfit_for_places,
+};
 pub use request::{Request, StopReason};
 pub(crate) use server::{IDLE_LIMIT, Office, serve};
 

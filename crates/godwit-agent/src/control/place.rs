@@ -10,6 +10,8 @@ use std::time::Duration;
 use godwit_wire::NodeName;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statvfs::{FsFlags, statvfs};
 
 const SOCKET: &str = "control.sock";
 const APPS: &str = "app.sock";
@@ -46,6 +48,20 @@ pub enum PlaceError {
         node: NodeName,
         /// Its folder.
         dir: PathBuf,
+    },
+    /// Something else is where folders would be made.
+    #[error("run_dir is {}, and {} is no folder: name one in memory, as /run/godwit is", run_dir.display(), path.display())]
+    NoFolder {
+        /// What the file says.
+        run_dir: PathBuf,
+        /// What is no folder: that, or one above.
+        path: PathBuf,
+    },
+    /// Nothing can be made there.
+    #[error("run_dir is {}, on a file system that is read-only: name a folder in memory, as /run/godwit is", run_dir.display())]
+    ReadOnly {
+        /// What the file says.
+        run_dir: PathBuf,
     },
     /// A folder or file can't be made.
     #[error("{}", path.display())]
@@ -106,7 +122,7 @@ impl Place {
     /// # Errors
     /// If another agent has it, or it can't be made.
     pub fn take(run_dir: &Path, cookie: u64, node: NodeName) -> Result<Self, PlaceError> {
-        make_dir(run_dir, 0o755)?;
+        make_dir(run_dir, 0o755).map_err(|error| unfit(run_dir).unwrap_or(error))?;
         sweep(run_dir);
         let dir = folder(run_dir, cookie, node);
         loop {
@@ -199,6 +215,42 @@ impl Drop for Place {
         self.remove_socket();
         remove_locked(&self.dir);
     }
+}
+
+/// Why no agent has a place in such a folder, as far as this process may look.
+pub(crate) fn unfit(run_dir: &Path) -> Option<PlaceError> {
+    let (path, found) = first_there(run_dir)?;
+    let run_dir = || run_dir.to_owned();
+    match found {
+        Ok(there) if !there.is_dir() => Some(PlaceError::NoFolder {
+            run_dir: run_dir(),
+            path: path.to_owned(),
+        }),
+        Ok(_) => {
+            let is_read_only =
+                statvfs(path).is_ok_and(|it| it.flags().contains(FsFlags::ST_RDONLY));
+            is_read_only.then(|| PlaceError::ReadOnly { run_dir: run_dir() })
+        }
+        // A link to nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(PlaceError::NoFolder {
+            run_dir: run_dir(),
+            path: path.to_owned(),
+        }),
+        Err(_) => None,
+    }
+}
+
+/// Whether a folder is in memory (tmpfs), or would be: one that is not there is made.
+pub(crate) fn is_in_memory(run_dir: &Path) -> Option<bool> {
+    let (path, _) = first_there(run_dir)?;
+    Some(statfs(path).ok()?.filesystem_type() == TMPFS_MAGIC)
+}
+
+/// The path, or the first above it, at which there is something, and what.
+fn first_there(path: &Path) -> Option<(&Path, io::Result<fs::Metadata>)> {
+    let is_there = |path: &&Path| fs::symlink_metadata(path).is_ok();
+    let first = path.ancestors().find(is_there)?;
+    Some((first, fs::metadata(first)))
 }
 
 /// The folder of a node in a network namespace.

@@ -600,3 +600,17 @@ fn an_agent_without_descriptors_answers() {
     let refused = refused.expect_err("too few are left");
     assert!(refused.contains("file descriptors are left"), "{refused}");
 }
+
+/// The sentence was "File exists (os error 17)".
+#[test]
+fn a_runtime_directory_that_is_none_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&file, "").expect("written");
+    std::os::unix::fs::symlink("/no/such/folder", &link).expect("made");
+    for (run_dir, what) in [(&file, &file), (&file.join("run"), &file), (&link, &link)] {
+        let refused = Place::take(run_dir, COOKIE, node("a")).expect_err("no place");
+        let wanted = format!("{} is no folder: name one in memory", what.display());
+        assert!(refused.to_string().contains(&wanted), "{refused}");
+    }
+}

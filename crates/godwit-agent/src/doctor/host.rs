@@ -11,8 +11,11 @@ use godwit_bpf::{Foreign, Standing};
 use godwit_sock::{Devices, Refusal, legacy_refusals, refusals};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
+use super::RunDir;
 use crate::added;
+use crate::control::{is_in_memory, unfit_for_places};
 use crate::files;
+use crate::reload::machine::find_group;
 
 /// A machine, as far as checks may see it.
 pub trait Host {
@@ -30,6 +33,15 @@ pub trait Host {
 
     /// Whether an address is one of this machine's, in this network namespace.
     fn has_address(&self, address: IpAddr) -> bool;
+
+    /// Whether there is a group of that name.
+    ///
+    /// # Errors
+    /// A sentence if there is none.
+    fn find_group(&self, name: &str) -> Result<(), String>;
+
+    /// What such a `run_dir` is, or would be; `None`: that can't be seen.
+    fn run_dir(&self, path: &Path) -> Option<RunDir>;
 
     /// The network devices of this network namespace.
     ///
@@ -120,6 +132,20 @@ impl Host for LiveHost {
 
     fn has_address(&self, address: IpAddr) -> bool {
         UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    fn find_group(&self, name: &str) -> Result<(), String> {
+        find_group(name)
+    }
+
+    fn run_dir(&self, path: &Path) -> Option<RunDir> {
+        if let Some(why) = unfit_for_places(path) {
+            return Some(RunDir::Unfit(why.to_string()));
+        }
+        Some(match is_in_memory(path)? {
+            true => RunDir::InMemory,
+            false => RunDir::OnDisk,
+        })
     }
 
     fn devices(&self) -> io::Result<Devices> {

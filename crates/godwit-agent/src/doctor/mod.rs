@@ -14,6 +14,7 @@ mod kernel;
 mod network;
 mod purpose;
 mod segment;
+mod start;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use agent::Running;
 pub(crate) use firewall::{PERHAPS, doubt, harm_by_settings, harm_to_clients, harm_to_twins};
 pub use host::{Host, LiveHost};
 pub(crate) use network::long_queue;
+pub use start::{RunDir, Start};
 pub(crate) use tcp::OPTIONS as TCP_OPTIONS;
 
 /// The schema's name and version.
@@ -60,6 +62,8 @@ pub struct Scope {
     pub pins: Option<String>,
     /// This node, and its certificates.
     pub certificates: Option<(NodeName, TlsPaths)>,
+    /// What the file names for the agent itself.
+    pub start: Start,
     /// Files whose content the agent believes.
     pub believed: Vec<PathBuf>,
     /// The agent that runs with this configuration; `None`: it is not asked.
@@ -135,6 +139,7 @@ impl Scope {
             fronted: config.own_shares().all(|(_, service)| service.is_fronted()),
             pins: pin_name(config).ok(),
             certificates: Some((config.node.name, config.tls.clone())),
+            start: Start::of(config),
             believed: crate::custody::believed(config),
             running: None,
         }
@@ -210,6 +215,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(devices::beside(host, scope));
     checks.extend(devices::left_addresses(host, scope));
     checks.extend(firewall::checks(host, scope));
+    checks.extend(start::checks(host, scope));
     checks.extend(certificates::checks(host, scope));
     checks.extend(custody::check(scope));
     checks.extend(purpose::checks(host, scope));

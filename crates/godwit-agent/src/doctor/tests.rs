@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
 use godwit_bpf::{Fronting, Standing};
 use godwit_sock::{Device, Devices, Drops, Refusal};
@@ -8,6 +9,7 @@ use godwit_sock::{Device, Devices, Drops, Refusal};
 use super::*;
 
 mod segment;
+mod start;
 
 /// A machine made of files and the output of programs.
 #[derive(Default)]
@@ -23,6 +25,7 @@ struct PaperHost {
     beside: Vec<String>,
     /// What agents have left.
     left_addresses: Vec<String>,
+    run_dir: Option<RunDir>,
 }
 
 impl Host for PaperHost {
@@ -42,6 +45,15 @@ impl Host for PaperHost {
 
     fn has_address(&self, address: IpAddr) -> bool {
         address.is_loopback()
+    }
+
+    fn find_group(&self, name: &str) -> Result<(), String> {
+        let is_there = name == "web";
+        is_there.then_some(()).ok_or_else(|| "no such group".into())
+    }
+
+    fn run_dir(&self, _: &Path) -> Option<RunDir> {
+        self.run_dir.clone()
     }
 
     fn devices(&self) -> io::Result<Devices> {
@@ -147,6 +159,7 @@ fn btf(name: &str) -> Vec<u8> {
 
 fn scope() -> Scope {
     Scope {
+        start: Start::default(),
         interface: Some("eth0".into()),
         control: Some([127, 0, 0, 1].into()),
         services: vec!["10.9.0.100:80".parse().expect("an address")],

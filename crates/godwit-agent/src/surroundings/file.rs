@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::facts::{Look, Wrong};
 use crate::files;
 use crate::peers::Identity;
-use crate::reload::whole;
+use crate::reload::{machine, whole};
 
 /// One small file is read. What is found twice in a row is said, so within a second:
 /// editors write in steps, and who edits reloads.
@@ -62,6 +62,14 @@ impl File {
             && let Err(error) = Identity::load_welcome(&next.tls, next.node.name)
         {
             return Some(unusable(path, &whole(&error)));
+        }
+        // What was there at its start and is not now is a fact of its own, too.
+        let control = |config: &Config| config.own_peer().control;
+        let is_elsewhere = control(&next) != control(&self.config);
+        if (is_elsewhere || next.node != self.config.node)
+            && let Some(why) = machine::lacks(&next, machine::find_any_group).first()
+        {
+            return Some(unusable(path, why));
         }
         let changes = self.config.changes(&next);
         let changed = changes.iter().filter(|it| it.what != "unchanged");
@@ -166,6 +174,12 @@ mod tests {
         fs::write(&path, keyless).expect("written");
         let other = found(&mut file).expect("no agent could begin with it");
         assert!(other.contains("a restart would fail"), "{other}");
+
+        let elsewhere = text.replacen("[node]", "[node]\nmetrics = \"192.0.2.7:9469\"", 1);
+        assert_ne!(elsewhere, text);
+        fs::write(&path, elsewhere).expect("written");
+        let other = found(&mut file).expect("no agent could begin with it");
+        assert!(other.contains("192.0.2.7 is no address"), "{other}");
 
         fs::remove_file(&path).expect("it is there");
         let gone = found(&mut file).expect("it is gone");

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use godwit_core::fitness::Consequence;
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::watch::Source;
 use crate::config::{Config, Fencing};
-use crate::control::own_files;
+use crate::control::{is_in_memory, own_files};
 use crate::facts::{Look, Wrong};
 
 /// One statvfs(2), one small folder of /proc and one small file.
@@ -45,7 +44,7 @@ impl Room {
                     .map(|path| (path, false))
                     .into()
             }),
-            votes: config.fencing() == Fencing::Lease && config.voters.contains(&name),
+            votes: votes(config),
             proc: PathBuf::from("/proc/self"),
         }
     }
@@ -105,20 +104,25 @@ impl Room {
 
 /// As [`Pinned`](godwit_sock::Pinned) has it: a vote must not wait for a disk.
 fn on_a_disk(folder: &Path) -> Option<Wrong> {
-    let is_in_memory = statfs(folder).ok()?.filesystem_type() == TMPFS_MAGIC;
-    (!is_in_memory).then(|| {
-        let found = format!(
-            "{} is not in memory (tmpfs): an agent that is killed forgets its votes, and its \
-             successor votes 10 s late",
-            folder.display()
-        );
-        say(
-            FACTS[0],
-            found,
-            "set run_dir to a folder in memory (tmpfs, as /run is on most systems), and restart the \
-             agent",
-        )
-    })
+    let (found, advice) = forgets(folder);
+    (is_in_memory(folder) == Some(false)).then(|| say(FACTS[0], found, advice))
+}
+
+/// What is wrong with a `run_dir` of a node that votes if it is not in memory, and what to do.
+pub(crate) fn forgets(run_dir: &Path) -> (String, &'static str) {
+    let found = format!(
+        "{} is not in memory (tmpfs): an agent that is killed forgets its votes, and its \
+         successor votes 10 s late",
+        run_dir.display()
+    );
+    let advice = "set run_dir to a folder in memory (tmpfs, as /run is on most systems), and \
+                  restart the agent";
+    (found, advice)
+}
+
+/// Whether a node votes, and so is to remember what it has voted for.
+pub(crate) fn votes(config: &Config) -> bool {
+    config.fencing() == Fencing::Lease && config.voters.contains(&config.node.name)
 }
 
 /// `Max open files            1024                 524288               files`
@@ -159,6 +163,8 @@ impl Source for Room {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
     use super::*;
 
     /// What is wrong with `used` descriptors of `limit`.

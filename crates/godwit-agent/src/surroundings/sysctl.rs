@@ -156,6 +156,14 @@ mod tests {
             LiveHost.has_address(address)
         }
 
+        fn find_group(&self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn run_dir(&self, _: &std::path::Path) -> Option<crate::doctor::RunDir> {
+            None
+        }
+
         fn devices(&self) -> io::Result<godwit_sock::Devices> {
             Ok(godwit_sock::Devices::default())
         }

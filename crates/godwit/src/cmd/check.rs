@@ -77,7 +77,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .chain(&obstacles.others)
         .cloned()
         .collect();
-    let sections = in_force.map(|(running, _)| running.changes(&next));
+    let mut sections = in_force.map(|(running, _)| running.changes(&next));
+    if !obstacles.bars.is_empty() {
+        let own = sections.iter_mut().flatten();
+        for node in own.filter(|it| it.section == "node") {
+            // Not "which disturbs no connection".
+            node.means = "it needs a restart, once nothing is in its way".to_owned();
+        }
+    }
     let is_changed = |all: &Vec<Change>| all.iter().any(|it| it.what != "unchanged");
     let report = Report {
         schema: "godwit.check/1",
