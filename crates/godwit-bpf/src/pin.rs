@@ -45,9 +45,10 @@ pub enum PinError {
 impl PinError {
     /// Of something in bpffs.
     pub(crate) fn at(path: PathBuf, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::PermissionDenied => Self::NotAllowed { path, source },
-            _ => Self::Folder { path, source },
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            Self::NotAllowed { path, source }
+        } else {
+            Self::Folder { path, source }
         }
     }
 }
