@@ -1,6 +1,7 @@
 //! Two nodes whose servers' snapshots are on the standby before they are needed.
 
 use godwit_lab::apps::roam::{self, Manner};
+use godwit_lab::apps::server;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, Process};
@@ -39,6 +40,20 @@ pub fn start_with(
 ) -> (Cluster<'_>, [Process; 2]) {
     let mut cluster = Cluster::start(lab, options).expect("the agents start");
     let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host, manner));
+    wait_in_sync(&mut cluster, Host::A);
+    (cluster, servers)
+}
+
+/// As [`start`], with servers that register and never export anything.
+///
+/// # Panics
+/// As [`start`].
+pub fn start_silent(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
+    let mut cluster = Cluster::start(lab, options("")).expect("the agents start");
+    let servers = Host::SERVERS.map(|host| {
+        let agent = cluster.app_socket(host).expect("the machine is there");
+        server::start_registered(lab.node(host), PORT, &agent).expect("the server starts")
+    });
     wait_in_sync(&mut cluster, Host::A);
     (cluster, servers)
 }

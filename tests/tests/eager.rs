@@ -373,8 +373,7 @@ fn who_never_exports_is_given_up_and_served() {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
-    let _servers = stage::servers(&lab);
-    let cluster = stage::in_sync(&lab, eager::options(""));
+    let (cluster, _servers) = eager::start_silent(&lab);
     let capture = witness(&lab);
     for service in [service_v4(), service_v6()] {
         let mut stream = connect(lab.client(), service).expect("the service is there");

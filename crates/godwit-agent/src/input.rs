@@ -18,6 +18,7 @@
 //! | handoff worker | [`Input::Handoff`], several at a time | that thread waits |
 //! | server processes | [`Input::Commit`] | that thread waits, and they with it |
 //! | keeper of twins | [`Input::CommitHeld`] | dropped and counted: the commit fails |
+//! | keeper of twins | [`Input::Unserved`] | dropped and counted: said again after a second |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -185,6 +186,13 @@ pub enum Input {
         flow: FlowId,
         /// Which commit.
         number: u64,
+    },
+    /// No server process takes a connection that this node has taken over.
+    Unserved {
+        /// Its share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
     },
     /// Messages or reports that were there together, in this order: the driver is
     /// woken up once for all of them.

@@ -192,6 +192,7 @@ impl Witness {
             | Input::Stonith { .. }
             | Input::Commit(_)
             | Input::CommitHeld { .. }
+            | Input::Unserved { .. }
             | Input::Stop { .. } => {}
             Input::Next { config, identity } => self.next = identity.map(|it| (config, it)),
             Input::MoveFlows(wish) => {

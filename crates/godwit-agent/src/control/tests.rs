@@ -144,6 +144,7 @@ fn drive(inputs: &Inputs, status: &Status) {
             | Input::Drain(_)
             | Input::Commit(_)
             | Input::CommitHeld { .. }
+            | Input::Unserved { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),
         }
     }

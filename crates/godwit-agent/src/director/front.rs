@@ -302,6 +302,7 @@ impl Front {
             | Input::Stonith { .. }
             | Input::Commit(_)
             | Input::CommitHeld { .. }
+            | Input::Unserved { .. }
             | Input::Stop { .. } => {}
             Input::Next { config, identity } => self.next = identity.map(|it| (config, it)),
         }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use godwit_bpf::{FlowState, Order};
+use godwit_bpf::{FlowState, Order, Phase};
 use godwit_sock::destroy_tcp;
-use godwit_wire::ShareId;
+use godwit_wire::{FlowId, Role, ShareId};
 
 use super::ground::Ground;
 use super::segments;
@@ -18,6 +18,8 @@ pub(super) enum ResetReason {
     NotInSync,
     /// This node took over and its twin had been closed before the owner's end.
     TwinClosed,
+    /// This node took over, and no server process took its twin.
+    NoServer,
     /// A move by force: the new owner has no twin of it.
     Unprotected,
     /// Its server process died, and nobody took over.
@@ -36,6 +38,7 @@ impl ResetReason {
         match self {
             Self::NotInSync => "not_in_sync",
             Self::TwinClosed => "twin_closed",
+            Self::NoServer => "no_server",
             Self::Unprotected => "unprotected",
             Self::NoTaker => "no_taker",
             Self::BegunAnew => "begun_anew",
@@ -54,7 +57,7 @@ impl ResetReason {
     /// Whether this node was not the one that has spoken to the client.
     const fn is_of_twin(self) -> bool {
         match self {
-            Self::NotInSync | Self::TwinClosed => true,
+            Self::NotInSync | Self::TwinClosed | Self::NoServer => true,
             Self::Unprotected | Self::NoTaker | Self::BegunAnew => false,
         }
     }
@@ -62,7 +65,7 @@ impl ResetReason {
     /// Whether the kernel may still have a socket of it.
     const fn leaves_socket(self) -> bool {
         match self {
-            Self::NotInSync | Self::TwinClosed | Self::Unprotected => true,
+            Self::NotInSync | Self::TwinClosed | Self::NoServer | Self::Unprotected => true,
             Self::NoTaker | Self::BegunAnew => false,
         }
     }
@@ -114,6 +117,17 @@ pub(super) fn reset(ground: &mut Ground, share: ShareId, flows: &[(FlowState, Re
         }
     }
     tell_resets(ground, share, &resets);
+}
+
+/// No server process takes a connection that this node has taken over. Its socket has never
+/// said anything: a RST of the kernel's own would be far behind the client.
+pub(super) fn reset_unserved(ground: &mut Ground, share: ShareId, flow: FlowId) {
+    let known = ground.shares.get(share);
+    let owns = known.is_some_and(|known| known.entry.role == Role::Owner);
+    let flow = ground.flow(flow).filter(|it| it.phase != Phase::Ended);
+    if let (Some(flow), true) = (flow, owns) {
+        reset(ground, share, &[(flow, ResetReason::NoServer)]);
+    }
 }
 
 pub(super) fn tell_resets(ground: &mut Ground, share: ShareId, resets: &Resets) {

@@ -16,6 +16,7 @@ use super::leash::apply_census;
 use super::leave::{
     PATIENCE, hand_over_the_leaving, other_side, parting, retire_from_the_leaving, retiring,
 };
+use super::resets::reset_unserved;
 use super::revive::go_on_reviving;
 use super::snapshots::answer_held;
 use super::sweep::{HOUSEKEEPING, Sweep, forget_gone};
@@ -287,6 +288,7 @@ impl Driver {
                 flow,
                 number,
             } => answer_held(&mut self.ground, share, flow, number),
+            Input::Unserved { share, flow } => reset_unserved(&mut self.ground, share, flow),
             Input::Next { config, identity } => self.ending.next = Some((config, identity)),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }

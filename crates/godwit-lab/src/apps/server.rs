@@ -14,18 +14,23 @@
 //!
 //! A line that is none of these ends the connection.
 
+use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use godwit_app::{Listener, Options};
 use godwit_sock::set_option;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::content::{Checker, Content};
 use super::{command, wait_until_listening};
@@ -37,6 +42,9 @@ pub const REPLIES: Content = Content {
     seed: 0x00a5_0000,
     length: u64::MAX,
 };
+
+/// Where the library finds its agent; without it this server does not use the library.
+const AGENT: &str = "GODWIT_APP_SOCKET";
 
 /// Longest first line; a longer one is not ours.
 pub(super) const LINE_LIMIT: u64 = 64;
@@ -109,14 +117,35 @@ pub fn start_tuned(node: &Node, port: u16, tuning: Tuning<'_>) -> Result<Process
     start_with(node, port, &options)
 }
 
+/// As [`start`]: it registers with the agent whose socket for server processes is `agent`,
+/// and never exports anything. After a SIGUSR1 it is as one that has not registered.
+///
+/// # Errors
+/// Fails as [`start`] does.
+pub fn start_registered(node: &Node, port: u16, agent: &Path) -> Result<Process> {
+    start_prepared(node, port, &[], |command| {
+        command.env(AGENT, agent);
+    })
+}
+
 fn start_with(node: &Node, port: u16, options: &[&str]) -> Result<Process> {
+    start_prepared(node, port, options, |_| {})
+}
+
+fn start_prepared(
+    node: &Node,
+    port: u16,
+    options: &[&str],
+    prepare: impl FnOnce(&mut Command),
+) -> Result<Process> {
     let everywhere: [SocketAddr; 2] = [
         (Ipv4Addr::UNSPECIFIED, port).into(),
         (Ipv6Addr::UNSPECIFIED, port).into(),
     ];
     let [v4, v6] = everywhere.map(|address| address.to_string());
     let args = [&["serve"], options, &[v4.as_str(), v6.as_str()]].concat();
-    let command = command::program(&args)?;
+    let mut command = command::program(&args)?;
+    prepare(&mut command);
     let mut process = node.spawn("server", command)?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_until_listening(node, &mut process, local, Duration::from_secs(5))?;
@@ -133,17 +162,35 @@ pub fn serve(addresses: &[SocketAddr], tuning: Tuning<'_>) -> Result<()> {
         .build()
         .context("starting the runtime")?;
     runtime.block_on(async {
-        let mut listeners = Vec::new();
+        let (mut listeners, mut registered) = (Vec::new(), Vec::new());
         for address in addresses {
             let listener = listen(*address, tuning);
             let listener = listener.with_context(|| format!("listening at {address}"))?;
+            if env::var_os(AGENT).is_some() {
+                let shown = listener.as_fd().try_clone_to_owned()?;
+                registered.push(Listener::new(shown.into(), Options::default())?);
+            }
             listeners.push(tokio::spawn(accept(listener)));
         }
+        forget_when_told(registered)?;
         for listener in listeners {
             listener.await.context("a listener ended")?;
         }
         Ok(())
     })
+}
+
+/// SIGUSR1 has the library know these no more; who listens listens on.
+fn forget_when_told(registered: Vec<Listener>) -> Result<()> {
+    if registered.is_empty() {
+        return Ok(());
+    }
+    let mut told = signal(SignalKind::user_defined1())?;
+    tokio::spawn(async move {
+        told.recv().await;
+        drop(registered);
+    });
+    Ok(())
 }
 
 pub(super) fn listen(address: SocketAddr, tuning: Tuning<'_>) -> io::Result<TcpListener> {

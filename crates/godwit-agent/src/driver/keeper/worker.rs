@@ -53,6 +53,9 @@ pub(super) struct Worker {
     early: BTreeMap<FlowKey, Early>,
     /// Twins that are about to be born.
     births: BTreeMap<FlowId, Birth>,
+    /// Those that no server here takes: the driver resets them, whose RST alone is where the
+    /// client is.
+    unserved: BTreeMap<FlowKey, Kept>,
     /// Shares that this node owns, and since when.
     served: BTreeMap<ShareId, MonoTime>,
     buffer: Vec<u8>,
@@ -87,6 +90,7 @@ impl Worker {
             stuck: BTreeSet::new(),
             early: BTreeMap::new(),
             births: BTreeMap::new(),
+            unserved: BTreeMap::new(),
             served: BTreeMap::new(),
             buffer: Vec::new(),
             swept: clock::now(),
@@ -112,8 +116,10 @@ impl Worker {
             self.take_in(born);
             rest.into_iter().for_each(|job| self.carry_out(job));
             if !goes_on {
+                let unserved = std::mem::take(&mut self.unserved).into_values();
                 return std::mem::take(&mut self.kept)
                     .into_values()
+                    .chain(unserved)
                     .for_each(Kept::end);
             }
             let now = clock::now();
@@ -197,6 +203,9 @@ impl Worker {
             Job::Bear(flow, snapshot) => self.await_birth(flow, snapshot),
             Job::Serve(share, false) => {
                 self.served.remove(&share);
+                let unserved = &mut self.unserved;
+                let given_up = unserved.extract_if(.., |_, kept| kept.share == share);
+                given_up.for_each(|(_, kept)| kept.end());
             }
             Job::Serve(share, true) => {
                 self.served.entry(share).or_insert_with(clock::now);
@@ -337,10 +346,17 @@ impl Worker {
                 let name = flow.key.to_string();
                 let fields = [("flow", name.as_str()), ("reason", reason.as_str())];
                 self.means.events.publish_own("flow_closed", true, fields);
-                kept.end();
+                self.say_unserved(&kept);
+                self.unserved.insert(key, kept);
                 true
             }
         }
+    }
+
+    fn say_unserved(&self, kept: &Kept) {
+        let (share, flow) = (kept.share, kept.flow);
+        // The driver has ended: this is about to.
+        let _ = self.means.inbox.offer(Input::Unserved { share, flow });
     }
 
     fn give(
@@ -369,6 +385,12 @@ impl Worker {
         self.swept = now;
         self.births
             .retain(|_, birth| now.since(birth.since) < UNBORN);
+        let unserved = &mut self.unserved;
+        let over = unserved.extract_if(.., |_, kept| kept.is_over());
+        over.for_each(|(_, kept)| kept.end());
+        self.unserved
+            .values()
+            .for_each(|kept| self.say_unserved(kept));
         let over = self.kept.iter().filter(|(_, kept)| kept.is_over());
         let over: Vec<_> = over.map(|(key, _)| *key).collect();
         for key in over {
