@@ -59,8 +59,9 @@ pub use node::{
     Action, Beat, Birth, Command, Difference, EndReason, Event, EventKind, Fencing, Field,
     FlowAction, FlowCheck, FlowEvent, FlowEventKind, FlowPolicy, LeaseAction, LeaseConfig,
     LeaseStatus, Link, Listening, MoveAction, MoveCause, MoveError, MoveWish, Node, NodeConfig,
-    PeerAction, PeerConfig, PeerStatus, Power, Proof, RejoinAction, ServerExit, ShareAction,
-    ShareConfig, ShareStatus, Side, SnapshotAction, StonithFault, TwinAction, VoterMemory,
+    PeerAction, PeerConfig, PeerStatus, Power, Proof, Registration, RejoinAction, ServerExit,
+    ShareAction, ShareConfig, ShareStatus, Side, SnapshotAction, StonithFault, TwinAction,
+    VoterMemory,
 };
 pub use peer_id::PeerId;
 pub use time::MonoTime;

@@ -3,10 +3,12 @@
 
 mod common;
 
-use common::{A, B, HOLD_MS, World};
+use common::{A, B, HOLD_MS, SHARE, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::Reason;
-use godwit_core::{Action, EndReason, FlowCheck, Listening, MoveAction, PeerAction, ShareAction};
+use godwit_core::{
+    Action, EndReason, FlowCheck, Listening, MoveAction, PeerAction, Registration, ShareAction,
+};
 use godwit_wire::{Generation, LeaveReason, Role};
 
 /// Positions of some actions in the log of a side.
@@ -344,4 +346,55 @@ fn a_new_owner_waits_longer_for_its_server() {
     assert_eq!(world.owners(), [B]);
     world.run(200);
     assert_eq!(world.owners(), [A]);
+}
+
+fn register(world: &mut World, side: usize, registration: Registration) {
+    world.input(side, |node, now| {
+        node.handle_registration(SHARE, registration, now);
+    });
+}
+
+/// Twins that wait for a server, and none that could take them has registered, here or
+/// there: nothing is protected before one has, and the owner goes on serving.
+#[test]
+fn nothing_is_protected_without_registered_servers() {
+    for side in [A, B] {
+        let mut world = World::in_sync();
+        world.forget_log();
+        register(&mut world, side, Registration::Awaited);
+        world.run(2000);
+        assert!(
+            world.is_in_sync(A, B),
+            "{side}: an agent may have restarted"
+        );
+        register(&mut world, side, Registration::Missing);
+        world.run(2000);
+        assert!(!world.is_in_sync(A, B), "{side}");
+        assert_eq!(left(&world, A), [LeaveReason::ServerLost], "{side}");
+        assert_eq!(world.owners(), [A], "{side}");
+        register(&mut world, side, Registration::Awaited);
+        world.run(2000);
+        assert!(!world.is_in_sync(A, B), "{side}: hope is no proof");
+        register(&mut world, side, Registration::Complete);
+        world.run(3000);
+        assert!(world.is_in_sync(A, B), "{side}");
+    }
+}
+
+/// What has no registered servers from the start is never protected, not for a moment.
+#[test]
+fn no_standby_joins_before_servers_have_registered() {
+    for side in [A, B] {
+        let mut world = World::dark();
+        for side in [A, B] {
+            world.boot(side);
+        }
+        register(&mut world, side, Registration::Awaited);
+        world.run(5000);
+        let joined = |news: &ShareNews| matches!(news, ShareNews::StandbyJoined { .. });
+        assert_eq!(world.share_news(A, joined), [], "{side}");
+        register(&mut world, side, Registration::Complete);
+        world.run(5000);
+        assert!(world.is_in_sync(A, B), "{side}");
+    }
 }

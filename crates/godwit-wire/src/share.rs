@@ -202,7 +202,8 @@ wire_enum! {
         WrongEpoch = 6, "wrong_epoch";
         /// The owner says goodbye or has been superseded.
         OwnerLeft = 7, "owner_left";
-        /// Its server process has died, or nothing listens there.
+        /// Its server process has died, nothing listens there, or no server process has
+        /// registered there or with the owner, which it needs (eager snapshots).
         ServerLost = 8, "server_lost";
         /// It did not take over when the owner's server had died.
         NotTaken = 9, "not_taken";

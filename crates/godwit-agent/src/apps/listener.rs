@@ -35,6 +35,7 @@ pub enum AppSocketError {
 pub struct AppSocket {
     // Of another type than its name says, which std does not ask for.
     listener: UnixListener,
+    path: PathBuf,
 }
 
 impl AppSocket {
@@ -70,6 +71,7 @@ impl AppSocket {
         }
         Ok(Self {
             listener: socket.into(),
+            path: path.to_owned(),
         })
     }
 
@@ -78,8 +80,13 @@ impl AppSocket {
     /// # Errors
     /// If there are no more descriptors.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        let listener = self.listener.try_clone()?;
-        Ok(Self { listener })
+        let (listener, path) = (self.listener.try_clone()?, self.path.clone());
+        Ok(Self { listener, path })
+    }
+
+    /// Its file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The next process, if one waits.

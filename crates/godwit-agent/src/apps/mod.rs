@@ -37,6 +37,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -131,6 +132,8 @@ impl AppSnapshot {
 /// What callers and the thread share.
 #[derive(Debug)]
 struct Office {
+    /// Where processes find the agent.
+    socket: PathBuf,
     services: Vec<SocketAddr>,
     desk: Mutex<Desk>,
     next_request: AtomicU32,
@@ -202,6 +205,7 @@ impl Apps {
     ) -> std::io::Result<Self> {
         let (line, work) = wake::queue()?;
         let office = Arc::new(Office {
+            socket: socket.path().to_owned(),
             services,
             desk: Mutex::default(),
             next_request: AtomicU32::new(1),
@@ -218,6 +222,11 @@ impl Apps {
             office,
             _stopper: Arc::new(stopper),
         })
+    }
+
+    /// The socket that processes connect to.
+    pub fn socket(&self) -> &Path {
+        &self.office.socket
     }
 
     /// Clients with link-local addresses are on the link of that interface from here on.

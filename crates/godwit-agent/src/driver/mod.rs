@@ -58,6 +58,7 @@ mod other;
 mod output;
 pub(crate) mod pauses;
 mod pins;
+mod registration;
 mod rejoin;
 mod replay;
 mod report;

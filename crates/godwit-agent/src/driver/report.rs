@@ -130,6 +130,12 @@ impl Driver {
             }
             let silent = self.servers.silent(share.id);
             report.not_listening = silent.iter().map(ToString::to_string).collect();
+            let socket = self.ground.apps.socket();
+            let unregistered = self
+                .servers
+                .registrations
+                .say(share.id, &report.name, socket);
+            status.warnings.extend(unregistered);
             status.warnings.extend(say_lease(&report.name, &share, now));
             let home = share.failback.as_ref();
             status

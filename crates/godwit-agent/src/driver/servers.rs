@@ -15,6 +15,7 @@ use super::doubters::Doubters;
 use super::dying::DyingServers;
 use super::ground::Ground;
 use super::pauses::{self, Pauses};
+use super::registration::Registrations;
 use super::resets::{ResetReason, reset};
 use super::revive::let_go;
 use crate::clock;
@@ -53,6 +54,8 @@ pub(super) struct Servers {
     silent: BTreeMap<ShareId, Vec<SocketAddr>>,
     /// Until when a listener that is missing is waited for.
     anxious_until: MonoTime,
+    /// Whether processes have registered that need to.
+    pub(super) registrations: Registrations,
     /// Shares a process of which has died that had shared its listener.
     /// Until when.
     doubtful: BTreeMap<ShareId, MonoTime>,
@@ -73,6 +76,7 @@ impl Servers {
             missing: BTreeSet::new(),
             silent: BTreeMap::new(),
             anxious_until: MonoTime::ZERO,
+            registrations: Registrations::default(),
             doubtful: BTreeMap::new(),
             dying: DyingServers::default(),
             directors: directors(config).collect(),
@@ -167,11 +171,13 @@ impl Servers {
             // The listener of a process that dies is as good as gone.
             let dying = self.dying.have_listener(share);
             let silent: Vec<_> = all.filter(|at| dying || !listeners.serve(*at)).collect();
+            self.registrations.look(ground, share, &silent, now);
             self.note_listening(ground, share, silent, service.addresses.len(), now);
         }
         self.doubtful.retain(|_, until| *until > now);
         let anxious =
             !self.silent.is_empty() && now < self.anxious_until || !self.doubtful.is_empty();
+        let anxious = anxious || self.registrations.awaits();
         let pause = if anxious { ANXIOUS } else { CALM };
         self.due = now.saturating_add(pause);
     }

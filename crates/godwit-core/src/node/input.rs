@@ -136,6 +136,18 @@ impl From<bool> for Listening {
     }
 }
 
+/// Whether server processes that can be given a connection have shown their listeners to
+/// this node's agent. Only twins that are kept until a server takes them need that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// At every address of the share, or the share needs none.
+    Complete,
+    /// Not at every address, for a moment: they may look for the agent.
+    Awaited,
+    /// Not at every address.
+    Missing,
+}
+
 /// A server process of this node has died, as far as it concerns one share. The
 /// data path keeps its flows silent already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -85,7 +85,8 @@ pub use era::Birth;
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
 pub use input::{
-    Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
+    Beat, Command, FlowEvent, FlowEventKind, Link, Listening, Registration, ServerExit,
+    StonithFault,
 };
 pub use peer::Power;
 pub use proof::Proof;
@@ -294,6 +295,22 @@ impl Node {
         let listening = listening.into();
         self.with_share(share, now, |share, context| {
             share.handle_listening(listening, context);
+        });
+        self.settle(now);
+    }
+
+    /// Whether the server processes of a share have registered on this node. Twins that wait
+    /// for a server can't be served without, so nothing is protected then: neither where this
+    /// node owns the share (nobody has its servers' snapshots) nor where it stands by. Assumed
+    /// until this is called.
+    pub fn handle_registration(
+        &mut self,
+        share: ShareId,
+        registration: Registration,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| {
+            share.handle_registration(registration, context);
         });
         self.settle(now);
     }

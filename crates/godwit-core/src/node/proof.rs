@@ -193,7 +193,9 @@ impl ShareSide {
     pub(super) fn has_proved(&self, peer: PeerId, peers: &[PeerSide]) -> bool {
         let side = peers.get(usize::from(peer.0));
         let can = side.is_some_and(|side| side.answers_canaries);
-        !can || self.standbys.proofs.is_proved(peer)
+        // Whose server's snapshots nobody has can't be gone on with by a standby.
+        let registered = self.server.is_registered() || self.in_sync.contains(peer);
+        registered && (!can || self.standbys.proofs.is_proved(peer))
     }
 
     /// The peers that canaries are to be sent to, in order.

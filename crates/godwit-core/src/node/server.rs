@@ -23,7 +23,7 @@ use super::absence::Tenancy;
 use super::action::{Action, ShareAction};
 use super::context::Context;
 use super::event::ShareNews;
-use super::input::{Listening, ServerExit};
+use super::input::{Listening, Registration, ServerExit};
 use super::share::ShareSide;
 use crate::share::{Ownership, Reason, State};
 use crate::{MonoTime, PeerId};
@@ -37,6 +37,8 @@ const SAME_CAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Server {
     /// Where something listens.
     listening: Listening,
+    /// Whether twins that wait for a server could be given to one.
+    registration: Registration,
     /// When a process of it died last.
     died: Option<MonoTime>,
     /// As the owner: silent for somebody to take over, until then.
@@ -54,6 +56,7 @@ impl Server {
     pub(super) fn new(hold: Duration) -> Self {
         Self {
             listening: Listening::All,
+            registration: Registration::Complete,
             died: None,
             released_until: None,
             reopening: false,
@@ -62,9 +65,15 @@ impl Server {
         }
     }
 
-    /// Whether a twin of every connection can be made here.
+    /// Whether a twin of every connection can be made here, and be served.
     pub(super) fn is_listening(&self) -> bool {
-        self.listening == Listening::All
+        self.listening == Listening::All && self.registration != Registration::Missing
+    }
+
+    /// Whether its processes have registered, as far as they need to: what is in sync
+    /// stays so for a moment without, nothing becomes so.
+    pub(super) fn is_registered(&self) -> bool {
+        self.registration == Registration::Complete
     }
 
     /// Whether nothing listens at all.
@@ -126,12 +135,38 @@ impl ShareSide {
     }
 
     pub(super) fn handle_listening(&mut self, listening: Listening, context: &mut Context<'_>) {
-        if listening == Listening::All && !self.server.is_listening() {
+        if listening == Listening::All && self.server.listening != Listening::All {
             self.asked = false;
         }
         self.server.listening = listening;
         self.note_absence(context.now);
         self.retire_without_server(context);
+    }
+
+    /// An owner without registered processes keeps its connections: they live, and nobody
+    /// could go on with them.
+    pub(super) fn handle_registration(
+        &mut self,
+        registration: Registration,
+        context: &mut Context<'_>,
+    ) {
+        if registration == Registration::Complete && !self.server.is_registered() {
+            self.asked = false;
+        }
+        self.server.registration = registration;
+        if registration == Registration::Missing && self.machine.state() == State::Owner {
+            self.leave_unregistered(context);
+        }
+        self.retire_without_server(context);
+    }
+
+    /// As the owner: no standby has what its server could go on from.
+    fn leave_unregistered(&mut self, context: &mut Context<'_>) {
+        let lease = self.lease.as_ref();
+        let stays = |peer: &PeerId| !lease.is_some_and(|lease| lease.is_leaving(*peer));
+        for peer in self.in_sync.members().filter(stays).collect::<Vec<_>>() {
+            self.lose_standby(peer, LeaveReason::ServerLost, context);
+        }
     }
 
     /// As the owner: has the standby take over, if there is anything to save.

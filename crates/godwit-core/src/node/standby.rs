@@ -261,7 +261,8 @@ impl ShareSide {
     fn handle_offer(&mut self, generation: Generation) {
         self.condition.note_shunned(false);
         // Where no twins can be, we ask again when that is over.
-        let able = self.server.is_listening() && self.condition.is_fit();
+        let serves = self.server.is_listening() && self.server.is_registered();
+        let able = serves && self.condition.is_fit();
         if generation != self.held() && able {
             self.machine.handle_admitted(generation);
         }
