@@ -1,5 +1,7 @@
 //! Why a running flow can, or can't yet, be protected again. Pure.
 
+use std::net::Ipv6Addr;
+
 use godwit_bpf::{FlowState, LogState, Phase};
 use godwit_wire::{Generation, UnprotectedReason};
 
@@ -41,6 +43,8 @@ pub(crate) enum Obstacle {
     Urgent,
     /// Its segments are signed: no twin has the key.
     Signed,
+    /// Its client takes segments so small that no kernel makes a twin of it.
+    SmallMss,
 }
 
 impl Obstacle {
@@ -62,6 +66,7 @@ impl Obstacle {
             Self::Diverged => "diverged",
             Self::Urgent => "urgent_data",
             Self::Signed => "signed",
+            Self::SmallMss => "small_mss",
         }
     }
 }
@@ -106,6 +111,9 @@ fn log_obstacle(flow: &FlowState, kept: bool) -> Option<Obstacle> {
     if flow.why == Some(UnprotectedReason::SignedSegments) {
         return Some(Obstacle::Signed);
     }
+    if is_small(flow.id.key.client.addr, flow.mss) {
+        return Some(Obstacle::SmallMss);
+    }
     match flow.log.state {
         LogState::None => return Some(Obstacle::Off),
         LogState::Over | LogState::Begun => return Some(Obstacle::OverCap),
@@ -130,7 +138,35 @@ fn log_obstacle(flow: &FlowState, kept: bool) -> Option<Obstacle> {
     None
 }
 
+/// Whether the client has announced a smaller MSS than those of which the kernel makes a
+/// socket without a SYN of its own (0: it is not known).
+pub(crate) fn is_small(client: Ipv6Addr, mss: u16) -> bool {
+    let least = match client.to_ipv4_mapped() {
+        Some(_) => 536,
+        None => 1220,
+    };
+    mss != 0 && mss < least
+}
+
 /// Whether the client has ended its side right behind the log.
 pub(crate) fn has_fin(flow: &FlowState) -> bool {
     flow.client_fin && flow.client_end == flow.log.end + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn the_least_mss_of_a_twin_is_the_familys() {
+        for (client, least) in [
+            (Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 536),
+            (Ipv6Addr::LOCALHOST, 1220),
+        ] {
+            let small = [0, 1, 400, least - 1, least, 1460].map(|mss| is_small(client, mss));
+            assert_eq!(small, [false, true, true, true, false, false], "{client}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{A, B, CANARY_MS, SHARE, World};
+use common::{A, B, CANARY_MS, SHARE, World, flow};
 use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::node::ShareNews;
 use godwit_core::share::State;
@@ -188,4 +188,28 @@ fn a_standby_at_which_no_connection_gets_a_twin_leaves() {
     assert!(!world.is_in_sync(A, B));
     world.run(2500);
     assert!(world.is_in_sync(A, B), "it may be right again");
+}
+
+/// Not confirmed again and again: one client, or such as can have no twin anywhere. The
+/// standby left for all.
+#[test]
+fn odd_connections_take_no_standby_from_others() {
+    let mut world = proving();
+    world.forget_log();
+    let count = |world: &mut World| {
+        world.input(A, |node, now| node.handle_protected_count(SHARE, 0, now));
+    };
+    for _ in 0..10 {
+        world.flow_event(A, 1, FlowEventKind::NotConfirmed);
+        world.run(200);
+        count(&mut world);
+    }
+    for port in 2..10 {
+        world.flow_event(A, port, FlowEventKind::NotConfirmed);
+        world.input(A, |node, now| node.handle_odd_flow(SHARE, flow(port), now));
+        world.run(200);
+        count(&mut world);
+    }
+    assert_eq!(reasons(&world), []);
+    assert!(world.is_in_sync(A, B));
 }

@@ -276,6 +276,12 @@ impl Node {
         self.settle(now);
     }
 
+    /// As the owner: that no twin of this flow was born has its reason in the connection, not
+    /// in the standby. To be said right behind [`FlowEventKind::NotConfirmed`].
+    pub fn handle_odd_flow(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+        self.with_share(share, now, |share, _| share.excuse_birth(flow));
+    }
+
     /// A server process of this node has died.
     pub fn handle_server_exit(&mut self, exit: ServerExit, now: MonoTime) {
         self.with_share(exit.share, now, |share, context| {

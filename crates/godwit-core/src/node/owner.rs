@@ -300,7 +300,10 @@ impl ShareSide {
         let report = match event.kind {
             FlowEventKind::Unconfirmed => Report::Unconfirmed,
             FlowEventKind::NotConfirmed => {
-                self.standbys.proofs.births().note_failed(context.now);
+                self.standbys
+                    .proofs
+                    .births()
+                    .note_failed(event.flow, context.now);
                 Report::NotConfirmed
             }
             FlowEventKind::Stalled if self.flows.policy.wait_for_lagging => {

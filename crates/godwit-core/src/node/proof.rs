@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 
-use godwit_wire::{LeaveReason, NodeName};
+use godwit_wire::{FlowId, LeaveReason, NodeName};
 
 use super::births::Births;
 use super::context::Context;
@@ -227,6 +227,11 @@ impl ShareSide {
                 .map(|it| (side.name, it))
         };
         waiting.filter_map(failing).collect()
+    }
+
+    /// As the owner: no kernel makes a twin of that flow, whichever standby it is.
+    pub(super) fn excuse_birth(&mut self, flow: FlowId) {
+        self.standbys.proofs.births().excuse(flow);
     }
 
     /// As the owner: so many flows are protected.

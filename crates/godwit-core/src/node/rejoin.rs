@@ -205,7 +205,7 @@ impl ShareSide {
                 .out
                 .act(Action::Rejoin(share, RejoinAction::Protect { flow })),
             Order::GiveUp(flow) => {
-                self.standbys.proofs.births().note_failed(context.now);
+                self.standbys.proofs.births().note_failed(flow, context.now);
                 let reason = UnprotectedReason::NotConfirmed;
                 context
                     .out
