@@ -26,8 +26,8 @@ use crate::config::{Config, DEFAULT_RUN_DIR, PeerRole};
 use crate::control::{Client, ClientError, StopReason, holders, is_held, running, sweep};
 use crate::custody::own_user;
 use crate::machine_error::MachineError;
-use crate::reload::whole;
 use crate::run::{detach, detach_node, left_behind_by};
+use crate::sentence::whole;
 
 /// How long an agent may take from its signal to its end: as in its unit.
 const PATIENCE: Duration = Duration::from_secs(5);

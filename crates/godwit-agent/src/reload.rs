@@ -16,8 +16,6 @@ pub(crate) mod machine;
 mod owners;
 mod ring;
 
-use std::error::Error;
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -32,11 +30,12 @@ use crate::control::lock_file;
 use crate::custody;
 use crate::descriptors;
 use crate::director::{has_fellows, room};
-use crate::driver::judge_programs;
 use crate::input::{Inbox, Input, Query};
 use crate::peers::Identity;
 use crate::privileges;
+use crate::programs::judge_programs;
 use crate::realtime::be_ordinary;
+use crate::sentence::whole;
 use crate::status::Status;
 
 /// How long files may take to be read. Less than a client of the control socket waits.
@@ -279,12 +278,6 @@ fn unreadable(why: &str) -> String {
         "whether an agent starts with this file is not known, as this user may not read what it \
          names: {why}"
     )
-}
-
-/// A sentence with all that lies behind it.
-pub(crate) fn whole(error: &dyn Error) -> String {
-    let causes = iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// What this machine lacks for a start with a file, if that is meant for it.

@@ -6,7 +6,7 @@ use godwit_sock::netns_cookie;
 use super::{Check, Level};
 use crate::config::Config;
 use crate::control::{Client, ClientError, FindError, find};
-use crate::reload::whole;
+use crate::sentence::whole;
 
 const NAME: &str = "agent";
 

@@ -11,7 +11,7 @@ use godwit_wire::NodeName;
 use super::{Check, Host, Level, Scope};
 use crate::config::TlsPaths;
 use crate::peers::{Identity, TlsError, Validity, judge_key};
-use crate::reload::whole;
+use crate::sentence::whole;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;

@@ -6,6 +6,7 @@
 
 mod agent;
 pub(crate) mod certificates;
+mod check;
 pub(crate) mod custody;
 mod devices;
 mod firewall;
@@ -30,6 +31,7 @@ use crate::config::{Config, Fencing, Standby, TlsPaths};
 use crate::driver::pin_name;
 
 pub use agent::Running;
+pub use check::{Check, Level};
 pub(crate) use firewall::{PERHAPS, doubt, harm_by_settings, harm_to_clients, harm_to_twins};
 pub use host::{Host, LiveHost};
 pub(crate) use network::long_queue;
@@ -79,43 +81,6 @@ pub struct Report {
     pub ok: bool,
     /// The checks, the most basic first.
     pub checks: Vec<Check>,
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// The stable name.
-    pub name: String,
-    /// How it went.
-    pub level: Level,
-    /// What was found.
-    pub found: String,
-    /// What to do, if there is something to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<String>,
-}
-
-/// How a check went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// As it should be.
-    Ok,
-    /// Works, but somebody should look at it.
-    Warn,
-    /// Will not work.
-    Fail,
-}
-
-impl Level {
-    /// The name in outputs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
 }
 
 impl Scope {
@@ -171,33 +136,6 @@ impl Scope {
         ports.sort_unstable();
         ports.dedup();
         ports
-    }
-}
-
-impl Check {
-    fn ok(name: &str, found: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            level: Level::Ok,
-            found: found.into(),
-            advice: None,
-        }
-    }
-
-    fn warn(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            level: Level::Warn,
-            advice: Some(advice.into()),
-            ..Self::ok(name, found)
-        }
-    }
-
-    fn fail(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            level: Level::Fail,
-            advice: Some(advice.into()),
-            ..Self::ok(name, found)
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::{Check, Host, Scope};
 use crate::config::{Config, PeerRole};
-use crate::surroundings::{forgets, votes};
+use crate::votes::{forgets, votes};
 
 /// Keys of `[node]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

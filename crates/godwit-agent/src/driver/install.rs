@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{
-    Births, Datapath, Events, Identity, Keepers, MARK_SPOKEN, OpenError, PinDir, Policy, Settings,
+    Births, Datapath, Events, Identity, Keepers, MARK_SPOKEN, OpenError, PinDir, Settings,
     ShareEntry, TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
@@ -46,13 +46,12 @@ use super::{
     Driver, InstallError, Lasting, Outside, Surroundings, leftover, other, ring, routes, unlisted,
 };
 use crate::clock;
-use crate::config::{Config, PeerRole, ProgramConfig, Reach};
+use crate::config::{Config, PeerRole, Reach};
 use crate::era::Era;
-use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::machine_error::MachineError;
 use crate::membership::{self, Life, node_config};
-use crate::reload::whole;
+use crate::programs::policies;
 use crate::surroundings::FactBoard;
 use crate::undo::Step;
 
@@ -588,38 +587,4 @@ fn tunnel(config: &Config) -> Option<TunnelEnd> {
         directors: directors.map(|peer| peer.data).collect(),
         routers: config.own_peer().routers.clone(),
     })
-}
-
-/// Whether the programs of the user's own can be read, and are such. What the kernel thinks of
-/// them shows when they are loaded.
-///
-/// # Errors
-/// Why the first is none, and whether that is only because this user may not read it.
-pub(crate) fn judge_programs(config: &Config) -> Result<(), (String, bool)> {
-    let denied = io::ErrorKind::PermissionDenied;
-    let policies = policies(config).map_err(|error| {
-        let is_denied =
-            matches!(&error, InstallError::Policy { source, .. } if source.kind() == denied);
-        (whole(&error), is_denied)
-    })?;
-    let judged: Result<(), _> = policies.iter().try_for_each(Policy::judge);
-    judged.map_err(|error| (whole(&error), false))
-}
-
-/// The programs of the user's own, in the order of their numbers.
-fn policies(config: &Config) -> Result<Vec<Policy>, InstallError> {
-    let programs = config.programs().into_iter();
-    let policies = programs.map(|program| match program {
-        ProgramConfig::BuiltIn(name) => {
-            Ok(Policy::built_in(name).expect("the file was checked for that"))
-        }
-        ProgramConfig::File(path) => match files::read(path) {
-            Ok(object) => Ok(Policy::new(&path.to_string_lossy(), object)),
-            Err(source) => Err(InstallError::Policy {
-                path: path.clone(),
-                source,
-            }),
-        },
-    });
-    policies.collect()
 }

@@ -99,7 +99,6 @@ use crate::surroundings::FactBoard;
 pub use detach::DetachError;
 pub use earlier::EarlierError;
 pub use gone::GoneError;
-pub(crate) use install::judge_programs;
 pub use install::{Installed, Remains};
 pub use install_error::InstallError;
 pub use leave::End;

@@ -276,7 +276,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::Identity;
-    use crate::reload::whole;
+    use crate::sentence::whole;
     use crate::testing::{Pair, node, pki};
 
     /// One sentence each, which names the file.

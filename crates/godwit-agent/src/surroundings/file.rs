@@ -15,7 +15,8 @@ use crate::config::Config;
 use crate::facts::{Look, Wrong};
 use crate::files;
 use crate::peers::Identity;
-use crate::reload::{machine, whole};
+use crate::reload::machine;
+use crate::sentence::whole;
 
 /// One small file is read. What is found twice in a row is said, so within a second:
 /// editors write in steps, and who edits reloads.

@@ -40,7 +40,6 @@ use crate::doctor::{Check, Level};
 use crate::facts::{Look, Wrong};
 
 pub(crate) use board::FactBoard;
-pub(crate) use room::{forgets, votes};
 pub(crate) use watch::spawn;
 
 /// What checks of [`crate::doctor`] make of a machine: those that warn or fail are

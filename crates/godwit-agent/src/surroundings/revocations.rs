@@ -18,7 +18,7 @@ use crate::clock;
 use crate::doctor::{Host as _, LiveHost};
 use crate::facts::{Look, Wrong};
 use crate::peers::Identity;
-use crate::reload::whole;
+use crate::sentence::whole;
 
 /// Who was refused is asked for, and whether the file was changed.
 const PERIOD: Duration = Duration::from_millis(500);

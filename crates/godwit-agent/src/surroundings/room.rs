@@ -8,9 +8,10 @@ use godwit_core::fitness::Consequence;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::watch::Source;
-use crate::config::{Config, Fencing};
+use crate::config::Config;
 use crate::control::{is_in_memory, own_files};
 use crate::facts::{Look, Wrong};
+use crate::votes::{forgets, votes};
 
 /// One statvfs(2), one small folder of /proc and one small file.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -106,23 +107,6 @@ impl Room {
 fn on_a_disk(folder: &Path) -> Option<Wrong> {
     let (found, advice) = forgets(folder);
     (is_in_memory(folder) == Some(false)).then(|| say(FACTS[0], found, advice))
-}
-
-/// What is wrong with a `run_dir` of a node that votes if it is not in memory, and what to do.
-pub(crate) fn forgets(run_dir: &Path) -> (String, &'static str) {
-    let found = format!(
-        "{} is not in memory (tmpfs): an agent that is killed forgets its votes, and its \
-         successor votes 10 s late",
-        run_dir.display()
-    );
-    let advice = "set run_dir to a folder in memory (tmpfs, as /run is on most systems), and \
-                  restart the agent";
-    (found, advice)
-}
-
-/// Whether a node votes, and so is to remember what it has voted for.
-pub(crate) fn votes(config: &Config) -> bool {
-    config.fencing() == Fencing::Lease && config.voters.contains(&config.node.name)
 }
 
 /// `Max open files            1024                 524288               files`

@@ -18,6 +18,7 @@
 //! agent makes it anew.
 
 mod book;
+mod memory;
 mod watch;
 
 use std::fs::{self, File};
@@ -34,6 +35,7 @@ use godwit_wire::NodeName;
 use crate::{births, clock};
 
 pub(crate) use book::{VoteBook, boot};
+pub(crate) use memory::{forgets, votes};
 pub(crate) use watch::{Place, VoteWatch, is_missed};
 
 /// Bytes for the votes of some 150 shares.
