@@ -37,6 +37,8 @@ pub struct Candidacy {
     /// The twins that it holds: the epoch of the owner that they shadow, and
     /// their generation.
     pub held: Option<(Epoch, Generation)>,
+    /// Whether their owner has no lease: voters can't know who is in sync with it.
+    pub unvoted: bool,
     /// The epoch under which it owned last itself, if it has kept all flows: it
     /// goes on with them if nobody has owned since.
     pub kept: Option<Epoch>,

@@ -86,6 +86,9 @@ pub struct Proposer {
 }
 
 impl Proposer {
+    /// The expiry of a data path that does not fall silent by itself.
+    pub const NO_FENCE: MonoTime = MonoTime(u64::MAX);
+
     /// A proposer that does not want the share.
     pub fn new(config: ProposerConfig) -> Self {
         Self {
@@ -112,7 +115,8 @@ impl Proposer {
     }
 
     /// A proposer whose node's data path holds the lease of `epoch` until
-    /// `expiry`, from an earlier life of its agent.
+    /// `expiry`, from an earlier life of its agent. With [`Self::NO_FENCE`] it had none, and
+    /// goes on without until a majority has granted the first.
     pub fn resume(
         config: ProposerConfig,
         epoch: Epoch,
@@ -432,11 +436,11 @@ impl Proposer {
 
     /// When this node falls silent unless its lease is renewed: the end of the
     /// lease less drift and [`super::Terms::egress_residence`]. `None` if it holds
-    /// none, or an endless one that was not given back.
+    /// none, or one that does not end by itself and was not given back.
     pub fn expiry(&self) -> Option<MonoTime> {
         match &self.phase {
             Phase::Holding(Holding { tenure, .. }) => {
-                let ends = !tenure.is_endless() || tenure.has_lapsed();
+                let ends = !tenure.is_unfenced() || tenure.has_lapsed();
                 ends.then(|| tenure.expiry())
             }
             Phase::Idle | Phase::Waiting { .. } | Phase::Preparing(_) | Phase::Proposing { .. } => {

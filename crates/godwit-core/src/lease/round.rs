@@ -127,8 +127,14 @@ impl Round {
         if !quorum.consents(|node| self.has_promised(node)) || !others.iter().all(consents) {
             return Outcome::Open;
         }
-        let Candidacy { held, kept, .. } = *candidacy;
+        let Candidacy {
+            held,
+            kept,
+            unvoted,
+            ..
+        } = *candidacy;
         let member = held.is_some_and(|held| self.is_member(node, held, quorum))
+            || held.is_some_and(|(epoch, _)| unvoted && self.is_latest(epoch))
             || kept.is_some_and(|epoch| self.is_last_of(epoch, quorum));
         // Who has not answered yet may know more.
         let hopes = held.is_some() && !member && !self.patient;
@@ -179,6 +185,11 @@ impl Round {
             self.report(voter)
                 .is_some_and(|report| report.lease.epoch == epoch)
         })
+    }
+
+    /// Whether nobody who has promised knows of an owner after that of `epoch`.
+    fn is_latest(&self, epoch: Epoch) -> bool {
+        self.reports().all(|report| report.lease.epoch <= epoch)
     }
 
     /// When it is worth to try again, if leases of another node or quarantines

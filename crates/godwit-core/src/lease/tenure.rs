@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, NodeName, Refusal, Standing, Stay};
 
-use super::Terms;
 use super::quorum::Quorum;
 use super::round::Objection;
+use super::{Proposer, Terms};
 use crate::MonoTime;
 
 /// Proposals that are waited for at a time. A seventh renewal is sent when the
@@ -73,6 +73,8 @@ pub(super) struct Tenure {
     pub(super) epoch: Epoch,
     terms: Terms,
     endless: bool,
+    /// It began without leases, and no majority has granted one yet.
+    unfenced: bool,
     last_number: u64,
     pending: VecDeque<Proposal>,
     /// When we fall silent: counted from before the request was sent, less the
@@ -102,6 +104,7 @@ impl Tenure {
             epoch,
             terms,
             endless,
+            unfenced: false,
             last_number: 0,
             pending: VecDeque::new(),
             expiry: MonoTime::ZERO,
@@ -126,6 +129,7 @@ impl Tenure {
     ) -> Self {
         let mut this = Self {
             expiry,
+            unfenced: !endless && expiry == Proposer::NO_FENCE,
             agreed: Some(agreed),
             ..Self::elected(epoch, terms, endless, now)
         };
@@ -141,8 +145,9 @@ impl Tenure {
         self.expiry
     }
 
-    pub(super) const fn is_endless(&self) -> bool {
-        self.endless
+    /// Whether the data path does not fall silent by itself.
+    pub(super) const fn is_unfenced(&self) -> bool {
+        self.endless || self.unfenced
     }
 
     pub(super) fn is_in_force(&self, now: MonoTime) -> bool {
@@ -227,7 +232,7 @@ impl Tenure {
         let wish = self.sayable(wish, now);
         let number = self.number(now);
         let term = self.term(now);
-        if !self.endless {
+        if !self.is_unfenced() {
             let ends = self.terms.end(now, term);
             self.expiry = self.expiry.min(ends);
             if self.pending.iter().any(|earlier| self.end(earlier) > ends) {
@@ -356,7 +361,11 @@ impl Tenure {
         if !self.is_taken_back(index, &wish) {
             self.agreed = Some(wish);
         }
-        self.expiry = self.expiry.max(end);
+        self.expiry = if std::mem::take(&mut self.unfenced) {
+            end
+        } else {
+            self.expiry.max(end)
+        };
         self.pending.drain(..=index);
         let regained = self.lapse.take().is_some();
         Change::Extended { regained }
@@ -397,6 +406,7 @@ impl Tenure {
     /// The lease is over, by time or because it is given back.
     pub(super) fn lapse(&mut self, now: MonoTime) {
         self.expiry = self.expiry.min(now);
+        self.unfenced = false;
         self.pending.clear();
         self.heard.clear();
         self.lapse = Some(Lapse {

@@ -11,6 +11,7 @@ use super::config::{NodeConfig, Resume, ShareConfig};
 use super::context::Context;
 use super::ears::Ears;
 use super::event::ShareNews;
+use super::peer::PeerSide;
 use super::share::ShareSide;
 use super::status::LeaseStatus;
 use crate::lease::{Candidacy, LeaseEvent, Proposer, ProposerConfig, Terms, View};
@@ -27,6 +28,10 @@ pub(super) struct ShareLease {
     pub(super) proposer: Proposer,
     pub(super) audience: Audience,
     ears: Ears,
+    /// As a standby: the stay that it was offered last, and by which life of the owner's agent.
+    pub(super) offer: Option<(Generation, u64)>,
+    /// Until then an owner that was not heard yet may be about to say that it is there.
+    greets_until: MonoTime,
     terms: Terms,
     endless: bool,
     /// The servers of the share in the order of precedence.
@@ -69,7 +74,7 @@ impl ShareLease {
         };
         let proposer = match resumed {
             Some((from, stays)) => {
-                let expiry = expiry(&from, endless);
+                let expiry = expiry(&from);
                 Proposer::resume(proposer_config, from.epoch, expiry, stays, now)
             }
             None => Proposer::new(proposer_config),
@@ -78,6 +83,8 @@ impl ShareLease {
             proposer,
             audience: Audience::new(config, &servers),
             ears: Ears::new(config),
+            offer: None,
+            greets_until: now.saturating_add(config.startup_grace),
             terms,
             endless,
             servers,
@@ -157,12 +164,18 @@ impl ShareLease {
         COLD_STEP.saturating_mul(u32::try_from(place.unwrap_or(0)).unwrap_or(u32::MAX))
     }
 
-    /// A lapsed owner that is heard may yet go on: it is left half a term.
-    fn grace(&self, failed: bool) -> Duration {
-        if failed {
-            Duration::ZERO
-        } else {
-            self.terms.term / 2
+    /// When the lease of an owner that ends at `expires` is not waited for any more. One that
+    /// is heard may yet go on: it is left half a term. One that was not heard since this agent
+    /// was started may own without leases.
+    fn over_at(&self, expires: MonoTime, owner: detector::State) -> MonoTime {
+        let patient = expires.saturating_add(self.terms.term / 2);
+        match owner {
+            detector::State::Failed => expires,
+            detector::State::Unknown if !self.endless => patient.max(self.greets_until),
+            detector::State::Unknown
+            | detector::State::Alive
+            | detector::State::Excused
+            | detector::State::Departed => patient,
         }
     }
 }
@@ -172,13 +185,16 @@ impl ShareSide {
     pub(super) fn vacancy_at(
         &self,
         view: Option<View<'_>>,
-        owner: NodeName,
-        failed: bool,
+        owner: Ownership,
+        side: &PeerSide,
     ) -> Option<MonoTime> {
         let lease = self.lease.as_ref().filter(|lease| !lease.endless)?;
-        let view = view.filter(|view| view.lease.holder == owner)?;
-        let waits = self.machine.wish().is_none() && !view.released;
-        waits.then(|| view.expires.saturating_add(lease.grace(failed)))
+        let view = view.filter(|view| view.lease.holder == side.name)?;
+        let liveness = side.detector.state();
+        let failed = liveness == detector::State::Failed;
+        let spoken_for = view.released || (!failed && self.is_unleased(owner, side));
+        let waits = self.machine.wish().is_none() && !spoken_for;
+        waits.then(|| lease.over_at(view.expires, liveness))
     }
 
     /// Looks whether the owner's lease is over, and stands for the share or
@@ -195,9 +211,14 @@ impl ShareSide {
 
     fn judge_owner(&mut self, owner: Ownership, view: Option<View<'_>>, context: &mut Context<'_>) {
         let (now, name) = (context.now, context.peer_name(owner.peer));
-        let failed = context
-            .peer(owner.peer)
-            .is_some_and(|side| side.detector.state() == detector::State::Failed);
+        let Some(side) = context.peer(owner.peer) else {
+            return;
+        };
+        let liveness = side.detector.state();
+        let failed = liveness == detector::State::Failed;
+        if !failed && self.is_unleased(owner, side) {
+            return self.leave_to_unleased(owner);
+        }
         let Some(lease) = &mut self.lease else {
             return;
         };
@@ -211,7 +232,7 @@ impl ShareSide {
             }
             return;
         };
-        let over = view.expires.saturating_add(lease.grace(failed)) <= now;
+        let over = lease.over_at(view.expires, liveness) <= now;
         let expected = self.moves.moving.is_expected() && !failed;
         let reluctant = !self.condition.takes_lost() && !failed;
         if view.released && (!self.server.may_claim(now) || expected || reluctant) {
@@ -240,6 +261,7 @@ impl ShareSide {
         let stay = self.stay_to_be(context);
         let kept = self.moves.moving.kept_epoch();
         let forgotten = self.forgotten(view, context);
+        let unvoted = self.is_unvoted(context);
         let holder = self.owner().map(|owner| context.peer_name(owner.peer));
         let Some(lease) = &mut self.lease else {
             return;
@@ -259,6 +281,7 @@ impl ShareSide {
         let candidacy = Candidacy {
             above: self.machine.epoch(),
             held,
+            unvoted,
             kept,
             void: stay.and(held).map(|(epoch, _)| epoch).or(forgotten),
             stagger: lease.stagger(context.name, holder, view),
@@ -499,7 +522,7 @@ pub(super) fn inherited(
     config: &NodeConfig,
     from: &Resume,
 ) -> Option<(Lease, MonoTime)> {
-    let endless = share.fencing.endless()?;
+    share.fencing.endless()?;
     let lease = Lease {
         holder: config.name,
         epoch: from.epoch,
@@ -507,14 +530,13 @@ pub(super) fn inherited(
         term_ns: 0,
         in_sync: Vec::new(),
     };
-    let expiry = expiry(from, endless);
-    let over = expiry.saturating_add(config.lease.terms.egress_residence);
+    let over = expiry(from).saturating_add(config.lease.terms.egress_residence);
     Some((lease, over))
 }
 
 /// When the data path falls silent. With an endless lease it never does, unless
-/// the lease was given back: another node may have it by now.
-fn expiry(from: &Resume, endless: bool) -> MonoTime {
-    let unset = if endless { u64::MAX } else { 0 };
-    from.expiry.unwrap_or(MonoTime(unset))
+/// the lease was given back: another node may have it by now. Nor does one whose file had no
+/// fence, before its first lease.
+fn expiry(from: &Resume) -> MonoTime {
+    from.expiry.unwrap_or(Proposer::NO_FENCE)
 }

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::peer::Power;
 use super::{Node, PeerNews, StonithFault};
 use crate::lease::{Proposer, Speaker};
-use crate::{Action, MonoTime, PeerAction, PeerId, detector};
+use crate::{Action, MonoTime, PeerAction, PeerId};
 
 /// How long a failed attempt to power a node off is not repeated.
 const STONITH_AGAIN: Duration = Duration::from_secs(1);
@@ -18,6 +18,9 @@ impl Node {
     /// An authentic lease datagram arrived at `now`, which must have been read
     /// after it arrived.
     pub fn handle_lease(&mut self, peer: PeerId, datagram: &LeaseDatagram, now: MonoTime) {
+        if self.note_proposals(peer, datagram) {
+            self.settle(now);
+        }
         let side = self.peers.get(usize::from(peer.0));
         let (Some(ballots), Some(side)) = (&mut self.ballots, side) else {
             return;
@@ -114,8 +117,7 @@ impl Node {
         let vacancies = self.shares.iter().filter_map(|share| {
             let owner = share.owner()?;
             let side = self.peers.get(usize::from(owner.peer.0))?;
-            let failed = side.detector.state() == detector::State::Failed;
-            share.vacancy_at(ballots.view(share.id), side.name, failed)
+            share.vacancy_at(ballots.view(share.id), owner, side)
         });
         vacancies.min()
     }
@@ -128,6 +130,13 @@ impl Node {
             return;
         }
         self.yield_to(message);
+        if let Some(refused) = self.refuse_beside_unleased(from.node, message) {
+            let to = self.peer_id(from.node);
+            if let (Some(peer), Some(ballots)) = (to, &mut self.ballots) {
+                ballots.say(peer, refused);
+            }
+            return;
+        }
         if let Some(ballots) = &mut self.ballots {
             ballots.acceptor().handle_message(from, message, now);
         }

@@ -69,6 +69,7 @@ mod share;
 mod standby;
 mod status;
 mod succession;
+mod unleased;
 mod wish;
 
 #[cfg(test)]

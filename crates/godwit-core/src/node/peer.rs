@@ -1,8 +1,10 @@
 //! One peer as a node sees it: its heartbeats and its link.
 
+use std::collections::BTreeSet;
+
 use godwit_wire::{
     ASKED_VERSION, CANARY_VERSION, Hello, LeaseMessage, MAX_VERSION, MIN_VERSION, NAMED_SHARES,
-    NodeName,
+    NodeName, ShareId,
 };
 
 use super::differences::Difference;
@@ -60,6 +62,8 @@ pub(super) struct PeerSide {
     /// From the last hello.
     pub(super) incarnation: u64,
     pub(super) config_differs: bool,
+    /// Shares that this life of its agent has proposed a lease of, whatever voters it counts.
+    pub(super) proposes: BTreeSet<ShareId>,
     /// What differs, as far as it is known.
     pub(super) differences: Vec<Difference>,
     /// It understands what our file says.
@@ -88,6 +92,7 @@ impl PeerSide {
             link: LinkState::Down,
             incarnation: 0,
             config_differs: false,
+            proposes: BTreeSet::new(),
             differences: Vec::new(),
             takes_lines: false,
             power: Power::Unknown,
@@ -127,6 +132,7 @@ impl PeerSide {
     pub(super) fn greet(&mut self, hello: &Hello) -> bool {
         if self.incarnation != hello.incarnation {
             self.doubts.tell_again();
+            self.proposes.clear();
         }
         self.incarnation = hello.incarnation;
         self.takes_lines = hello.max_version >= NAMED_SHARES;

@@ -127,6 +127,11 @@ impl Scrutiny {
         }
     }
 
+    /// What a server of a share with leases said last of it.
+    pub(super) fn said(&self, share: ShareId, node: NodeName) -> Option<Known> {
+        self.rolls.get(&share)?.said.get(&node).copied()
+    }
+
     /// Whether what a peer claims of a share may be considered.
     pub(super) fn judge_claim(
         &self,

@@ -239,7 +239,10 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         match news {
-            StandbyMessage::Ready => self.handle_offer(generation),
+            StandbyMessage::Ready => {
+                self.note_offer(owner, generation, context);
+                self.handle_offer(generation);
+            }
             StandbyMessage::Left { reason } => self.handle_left(generation, reason),
             StandbyMessage::ServerLost => {
                 if self.holds(generation) {

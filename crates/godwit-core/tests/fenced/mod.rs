@@ -9,6 +9,7 @@
 
 mod judge;
 mod reload;
+pub(crate) use reload::File;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -81,6 +82,8 @@ pub(crate) struct Side {
     kept: Option<String>,
     /// Who its file says may take the share over.
     pub(crate) backup: usize,
+    /// What else its file says.
+    pub(crate) file: Option<File>,
     /// Its file does not name the share yet.
     lacks: bool,
     /// How many seconds its clock of day is ahead, for agents that are started.
@@ -176,6 +179,7 @@ impl World {
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             kept: None,
             backup: B,
+            file: None,
             lacks: false,
             ahead: 0,
             inbox: VecDeque::new(),
@@ -258,7 +262,7 @@ impl World {
             misses: 3,
             startup_grace: NodeConfig::STARTUP_GRACE,
             heartbeat_key: [7; 32],
-            config_digest: [8; 32],
+            config_digest: self.digest(side),
         }
     }
 

@@ -4,6 +4,15 @@ use godwit_core::fitness::{Consequence, FactId};
 
 use super::*;
 
+/// How the file of a node differs from the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum File {
+    /// It has no fence.
+    Unfenced,
+    /// Leases are as before.
+    Reworded,
+}
+
 impl World {
     /// What the file of a node says of the share, if it does.
     pub(super) fn shares(
@@ -17,7 +26,10 @@ impl World {
             primary: name(A),
             mates: Vec::new(),
             backups: vec![name(self.sides[side].backup)],
-            fencing: self.fencing,
+            fencing: match self.sides[side].file {
+                Some(File::Unfenced) => Fencing::None,
+                Some(File::Reworded) | None => self.fencing,
+            },
             server_lost_hold: 2 * TERMS.term,
             policy: FlowPolicy::default(),
             flap_limit: self.flap_limit,
@@ -67,6 +79,23 @@ impl World {
         self.sides[side].node = node.map(|node| node.beginning(&begun));
     }
 
+    /// A node reloads its file, which is that one now.
+    pub(crate) fn take_file(&mut self, side: usize, file: Option<File>) {
+        self.sides[side].file = file;
+        let backup = self.sides[side].backup;
+        self.reload(side, backup);
+    }
+
+    /// Of what a node's file says.
+    pub(super) fn digest(&self, side: usize) -> [u8; 32] {
+        let file = match self.sides[side].file {
+            None => 8,
+            Some(File::Unfenced) => 9,
+            Some(File::Reworded) => 10,
+        };
+        [file; 32]
+    }
+
     /// The last words of a life before another one in the same process, and what it is told.
     fn end_life(&mut self, side: usize) -> Vec<ShareId> {
         self.input(side, |node, now| {
@@ -78,7 +107,10 @@ impl World {
             node.handle_command(Command::Goodbye(GoodbyeReason::Restart), now);
         });
         self.run(2);
+        let now = self.now(side);
+        let bound = self.sides[side].node.as_ref().map(|it| it.bound_until(now));
         self.kill_agent(side);
+        self.sides[side].quiet_until = bound.unwrap_or(now);
         begun.unwrap_or_default()
     }
 

@@ -273,6 +273,7 @@ impl Cluster {
             let candidacy = Candidacy {
                 above: Epoch::NONE,
                 held: member.held,
+                unvoted: false,
                 kept: None,
                 void: None,
                 yields: Duration::ZERO,

@@ -24,6 +24,7 @@ fn candidacy(held: Option<(u64, u32)>) -> Candidacy {
     Candidacy {
         above: Epoch::NONE,
         held: held.map(|(epoch, generation)| (Epoch(epoch), Generation(generation))),
+        unvoted: false,
         kept: None,
         void: None,
         stagger: Duration::ZERO,
@@ -179,6 +180,34 @@ fn only_a_standby_that_a_majority_knows_to_be_in_sync_takes_over() {
         }
         let granted = LeaseEvent::Granted { epoch, member };
         assert_eq!(events(&mut proposer)[0], granted, "{own:?} and {witness:?}");
+    }
+}
+
+/// Voters know of an earlier stay, or of none. They would know of a later owner.
+#[test]
+fn twins_of_an_owner_without_leases_go_on_unless_another_owned_since() {
+    let table = [
+        (None, true),
+        (Some(lease("b", 10, 7)), true),
+        (Some(lease("c", 9, 7)), true),
+        (Some(lease("c", 11, 7)), false),
+    ];
+    for (last, member) in table {
+        let mut proposer = Proposer::new(config(false, &["a", "b", "w"]));
+        let unvoted = Candidacy {
+            unvoted: true,
+            ..candidacy(Some((10, 4)))
+        };
+        proposer.handle_candidacy(unvoted, ms(100));
+        proposer.handle_timeout(ms(100));
+        let [LeaseMessage::Prepare { epoch, .. }] = messages(&mut proposer)[..] else {
+            panic!("asks for promises");
+        };
+        proposer.handle_message(name("a"), &promise(epoch, None), ms(101));
+        proposer.handle_message(name("w"), &promise(epoch, last.clone()), ms(101));
+        let said = messages(&mut proposer);
+        let proposes = matches!(said[..], [LeaseMessage::Propose { .. }]);
+        assert_eq!(proposes, member, "{last:?}");
     }
 }
 
