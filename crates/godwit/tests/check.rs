@@ -208,7 +208,7 @@ fn what_this_machine_lacks_is_a_failure() {
         (
             "[node]",
             "[node]\nmetrics = \"192.0.2.7:9469\"",
-            "192.0.2.7 is no address of this machine",
+            "metrics is 192.0.2.7:9469, and 192.0.2.7 is no address of this machine",
         ),
         (
             "\"run\"",
@@ -225,7 +225,12 @@ fn what_this_machine_lacks_is_a_failure() {
         assert!(text.lines().any(|it| it.starts_with(&wanted)), "{text}");
     }
     // Such a file may be another machine's.
-    with("127.0.0.1:7400\"", "192.0.2.8:7400\"");
+    with(
+        "interface = \"lo\"\nrun_dir = \"run\"",
+        "interface = \"none0\"",
+    );
+    let text = fs::read_to_string(&site.file).expect("it is there");
+    fs::write(&site.file, text.replace("127.0.0.1", "192.0.2.8")).expect("written");
     let output = site.check(false, &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }

@@ -309,7 +309,15 @@ fn places(run_dir: &Path, cookie: u64) -> Result<Vec<(String, PathBuf)>, FindErr
     let prefix = format!("n{cookie}-");
     let entries = match fs::read_dir(run_dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // Nor is anybody in what is no folder.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Ok(Vec::new());
+        }
         Err(source) => {
             return Err(FindError::Unreadable {
                 run_dir: run_dir.to_owned(),
