@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -244,11 +245,13 @@ impl Packaged {
         }
         let pid = self.must(&["cat", &format!("/run/{UNIT}.pid")])?;
         let pid = pid.trim().to_owned();
-        let program = fs::metadata(format!("/proc/{pid}/exe")).context("looking at the agent")?;
-        Ok(Some(Running {
-            pid,
-            inode: program.ino(),
-        }))
+        let inode = match fs::metadata(format!("/proc/{pid}/exe")) {
+            Ok(program) => program.ino(),
+            // It has ended, and nobody has waited for it yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context("looking at the agent"),
+        };
+        Ok(Some(Running { pid, inode }))
     }
 
     /// Whether there is such a file.
